@@ -1,0 +1,24 @@
+/// @file
+/// The `kvist` program: picks the subcommand.
+
+#include <cstdio>
+
+#include "cli/commands.h"
+
+int main(int argc, char** argv) {
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+    std::fputs("kvist: this processor lacks AVX2 and FMA, which kvist needs\n", stderr);
+    return 1;
+  }
+  CLI::App app{"kvist: an LLM inference server that manages KV memory the way a database manages pages"};
+  app.set_version_flag("--version", "kvist " KVIST_VERSION);
+  app.require_subcommand(1);
+  int exit_code = 0;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    int code = app.exit(error);
+    return code == 0 ? 0 : 2;
+  }
+  return exit_code;
+}

@@ -1,0 +1,77 @@
+#pragma once
+
+/// @file
+/// Text to token ids and back, from the vocabulary in a model file. Two algorithms: SentencePiece-style BPE by score with
+/// byte fallback (`tokenizer.ggml.model = llama`) and byte-level BPE by merge rank (`gpt2`) after a pre-tokeniser.
+/// Non-goals: chat templates, stop strings.
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/units.h"
+#include "modelfile/gguf.h"
+
+namespace kvist {
+
+struct EncodeOptions {
+  bool add_special = true;     ///< Add BOS / EOS as the vocabulary's rules say.
+  bool parse_special = false;  ///< Recognise control tokens such as "<|im_start|>" in the text. Never for user text.
+};
+
+/// A vocabulary with its algorithm. Immutable. Threads: any.
+class Tokenizer {
+ public:
+  /// Errors: InvalidArgument (malformed vocabulary, with the key), Unimplemented (unknown model or pre-tokeniser).
+  static absl::StatusOr<std::unique_ptr<const Tokenizer>> FromGguf(const GgufFile& file);
+  virtual ~Tokenizer() = default;
+
+  /// Any bytes encode; invalid UTF-8 goes through byte tokens. Linear in the text's length.
+  virtual std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options = {}) const = 0;
+
+  /// Raw bytes that a token stands for. Control tokens give their text when `render_control`, else nothing.
+  /// May be part of a UTF-8 character. REQUIRES: id < vocab_size().
+  virtual std::string TokenBytes(TokenId id, bool render_control = false) const = 0;
+
+  /// Text of a whole sequence (bytes, unchanged). `render_control` as above. Drops the leading space that the `llama`
+  /// algorithm adds before the first word.
+  virtual std::string Decode(std::span<const TokenId> ids, bool render_control = false) const = 0;
+
+  virtual uint32_t vocab_size() const = 0;
+  virtual std::optional<TokenId> bos() const = 0;
+  virtual std::optional<TokenId> eos() const = 0;
+  virtual bool adds_bos() const = 0;
+  /// Control (special) tokens are not shown to users.
+  virtual bool IsControl(TokenId id) const = 0;
+  /// Ends a generation: EOS, end of turn, end of message.
+  virtual bool IsEndOfGeneration(TokenId id) const = 0;
+  /// Exact vocabulary entry.
+  virtual std::optional<TokenId> Find(std::string_view piece) const = 0;
+  /// The stored spelling of an entry (not decoded).
+  virtual std::string_view Piece(TokenId id) const = 0;
+};
+
+/// Turns a stream of tokens into text that never ends inside a character. One per sequence.
+class Detokenizer {
+ public:
+  /// `tokenizer` must outlive this. `strip_leading_space`: drop the one space the `llama` algorithm adds at the very start of text.
+  explicit Detokenizer(const Tokenizer& tokenizer, bool render_control = false, bool strip_leading_space = false);
+
+  /// Bytes that are complete after `id`; may be empty. Bytes that can never become a character are replaced by U+FFFD.
+  std::string Push(TokenId id);
+
+  /// What is left at the end, incomplete characters as U+FFFD.
+  std::string Finish();
+
+ private:
+  const Tokenizer& tokenizer_;
+  bool render_control_;
+  bool strip_;
+  std::string pending_;
+};
+
+}  // namespace kvist
