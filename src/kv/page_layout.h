@@ -1,0 +1,57 @@
+#pragma once
+
+/// @file
+/// Where the pages of one block lie inside its frame. A block is `kBlockTokens` tokens of a span; a page is one
+/// (block, layer, lane); a lane is a row of the table below. All pages of a block lie in one extent: frame = [layer][lane].
+/// Plain data, immutable. Non-goals: which frame holds which block.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace kvist::kv {
+
+/// Tokens of a block. Equal to the lanes of the widest vector of floats, so that one key page row is one register.
+inline constexpr uint32_t kBlockTokens = 16;
+
+enum class LaneKind : uint8_t {
+  kKey,    ///< Keys of one KV head, f16, dimension-major: [head_dim][kBlockTokens].
+  kValue,  ///< Values of one KV head, f16, token-major: [kBlockTokens][head_dim].
+};
+
+/// One row of the page-layout table.
+struct Lane {
+  LaneKind kind;
+  uint16_t head;         ///< KV head.
+  uint32_t width;        ///< Elements of one token.
+  uint32_t page_bytes;   ///< Multiple of 64.
+  uint64_t offset;       ///< Bytes from the start of the layer's part of a frame.
+};
+
+/// The layout of a model's blocks, the same for every layer.
+class PageLayout {
+ public:
+  /// Keys and values of `kv_heads` heads in f16.
+  static PageLayout Dense(uint32_t layers, uint32_t kv_heads, uint32_t key_width, uint32_t value_width);
+
+  uint32_t layers() const { return layers_; }
+  uint32_t kv_heads() const { return kv_heads_; }
+  const std::vector<Lane>& lanes() const { return lanes_; }  ///< Keys of all heads, then values of all heads.
+  uint64_t layer_bytes() const { return layer_bytes_; }
+  uint64_t frame_bytes() const { return layer_bytes_ * layers_; }  ///< One block.
+  uint64_t token_bytes() const { return frame_bytes() / kBlockTokens; }
+
+  /// Byte offset of a page inside its frame.
+  uint64_t KeyOffset(uint32_t layer, uint32_t head) const { return layer * layer_bytes_ + lanes_[head].offset; }
+  uint64_t ValueOffset(uint32_t layer, uint32_t head) const {
+    return layer * layer_bytes_ + lanes_[kv_heads_ + head].offset;
+  }
+
+ private:
+  uint32_t layers_ = 0;
+  uint32_t kv_heads_ = 0;
+  uint64_t layer_bytes_ = 0;
+  std::vector<Lane> lanes_;
+};
+
+}  // namespace kvist::kv

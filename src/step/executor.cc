@@ -1,0 +1,15 @@
+#include "step/executor.h"
+
+namespace kvist::step {
+
+void StepPlan::Clear() {
+  slices.clear();
+  tokens.clear();
+  segments.clear();
+  copies.clear();
+  counts.clear();
+  biases.clear();
+  score_targets.clear();
+}
+
+}  // namespace kvist::step
