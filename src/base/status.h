@@ -3,6 +3,9 @@
 /// @file
 /// Short forms for passing absl::Status on. Use inside functions that return Status or StatusOr.
 
+#include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -10,6 +13,22 @@
 #include "absl/strings/str_cat.h"
 
 namespace kvist {
+
+/// std::string_view as Abseil's: Debian builds Abseil with a string_view of its own, and the two do not convert.
+inline absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
+
+/// absl::StrCat that also takes std::string_view.
+template <class... Args>
+std::string Cat(const Args&... args) {
+  auto pass = []<class T>(const T& arg) -> decltype(auto) {
+    if constexpr (std::is_same_v<T, std::string_view>) {
+      return ToAbsl(arg);
+    } else {
+      return (arg);
+    }
+  };
+  return absl::StrCat(pass(args)...);
+}
 
 /// The same code with `place` before the message: errors name where they happened, outermost place first.
 inline absl::Status Annotate(const absl::Status& status, absl::string_view place) {

@@ -1,7 +1,8 @@
 #pragma once
 
 /// @file
-/// Read-only memory map of a whole file.
+/// Read-only memory map of a whole file. The file must not shrink while it is mapped: reading past its new end is a
+/// SIGBUS. Replacing it by rename is safe. Non-goals: writing, parts of files.
 
 #include <cstddef>
 #include <span>

@@ -16,6 +16,25 @@ constexpr std::array kDTypes{
     DTypeInfo{DType::kBF16, "bf16", 1, 2},
 };
 
+/// Types of the format that kvist does not read, so that an error can name them.
+struct UnsupportedDType {
+  uint32_t ggml_type;
+  std::string_view name;
+};
+
+constexpr std::array kUnsupported{
+    UnsupportedDType{4, "q4_2"},        UnsupportedDType{5, "q4_3"},        UnsupportedDType{9, "q8_1"},
+    UnsupportedDType{10, "q2_k"},       UnsupportedDType{11, "q3_k"},       UnsupportedDType{15, "q8_k"},
+    UnsupportedDType{16, "iq2_xxs"},    UnsupportedDType{17, "iq2_xs"},     UnsupportedDType{18, "iq3_xxs"},
+    UnsupportedDType{19, "iq1_s"},      UnsupportedDType{20, "iq4_nl"},     UnsupportedDType{21, "iq3_s"},
+    UnsupportedDType{22, "iq2_s"},      UnsupportedDType{23, "iq4_xs"},     UnsupportedDType{24, "i8"},
+    UnsupportedDType{25, "i16"},        UnsupportedDType{26, "i32"},        UnsupportedDType{27, "i64"},
+    UnsupportedDType{28, "f64"},        UnsupportedDType{29, "iq1_m"},      UnsupportedDType{31, "q4_0_4_4"},
+    UnsupportedDType{32, "q4_0_4_8"},   UnsupportedDType{33, "q4_0_8_8"},   UnsupportedDType{34, "tq1_0"},
+    UnsupportedDType{35, "tq2_0"},      UnsupportedDType{36, "iq4_nl_4_4"}, UnsupportedDType{37, "iq4_nl_4_8"},
+    UnsupportedDType{38, "iq4_nl_8_8"}, UnsupportedDType{39, "mxfp4"},      UnsupportedDType{40, "nvfp4"},
+};
+
 }  // namespace
 
 std::optional<DTypeInfo> FindDType(uint32_t ggml_type) {
@@ -30,6 +49,13 @@ std::optional<DTypeInfo> FindDType(std::string_view name) {
     if (info.name == name) return info;
   }
   return std::nullopt;
+}
+
+std::string_view UnsupportedDTypeName(uint32_t ggml_type) {
+  for (const UnsupportedDType& entry : kUnsupported) {
+    if (entry.ggml_type == ggml_type) return entry.name;
+  }
+  return {};
 }
 
 const DTypeInfo& InfoOf(DType dtype) {

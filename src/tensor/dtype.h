@@ -37,6 +37,9 @@ struct DTypeInfo {
 std::optional<DTypeInfo> FindDType(uint32_t ggml_type);
 std::optional<DTypeInfo> FindDType(std::string_view name);
 
+/// Name of a ggml_type that exists in the format but has no DType here, e.g. "iq2_xs"; empty for unknown numbers.
+std::string_view UnsupportedDTypeName(uint32_t ggml_type);
+
 /// REQUIRES: `dtype` is one of the enumerators.
 const DTypeInfo& InfoOf(DType dtype);
 
