@@ -1,0 +1,75 @@
+#include "platform/thread_pool.h"
+
+#include <immintrin.h>
+
+#include "base/check.h"
+
+namespace kvist {
+namespace {
+
+/// About 20 to 50 us of pauses: longer than the gaps inside a step, shorter than what a sleeping machine would notice.
+constexpr int kSpins = 2000;
+/// Every so many spins the processor is offered to others, so that more workers than cores still make progress.
+constexpr int kSpinsPerYield = 64;
+
+}  // namespace
+
+ThreadPool::ThreadPool(uint32_t threads) : threads_(threads) {
+  KVIST_CHECK(threads >= 1);
+  for (uint32_t worker = 1; worker < threads; ++worker) {
+    workers_.emplace_back([this, worker] { WorkerLoop(worker); });
+  }
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_.store(true);
+    round_.fetch_add(1);
+  }
+  wake_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::RunErased(Function function, void* context) {
+  if (threads_ == 1) {
+    function(context, 0);
+    return;
+  }
+  function_ = function;
+  context_ = context;
+  running_.store(threads_ - 1, std::memory_order_relaxed);
+  round_.fetch_add(1);  // Sequentially consistent, as is the sleepers' counter: one of the two sides sees the other.
+  if (sleepers_.load() > 0) {
+    std::lock_guard lock(mutex_);
+    wake_.notify_all();
+  }
+  function(context, 0);
+  for (int spin = 1; running_.load(std::memory_order_acquire) != 0; ++spin) {
+    _mm_pause();
+    if (spin % kSpinsPerYield == 0) std::this_thread::yield();
+  }
+}
+
+bool ThreadPool::WaitForRound(uint64_t seen) {
+  for (int spin = 1; spin < kSpins; ++spin) {
+    if (round_.load(std::memory_order_acquire) != seen) return !stop_.load();
+    _mm_pause();
+    if (spin % kSpinsPerYield == 0) std::this_thread::yield();
+  }
+  std::unique_lock lock(mutex_);
+  sleepers_.fetch_add(1);
+  wake_.wait(lock, [&] { return round_.load() != seen; });
+  sleepers_.fetch_sub(1);
+  return !stop_.load();
+}
+
+void ThreadPool::WorkerLoop(uint32_t worker) {
+  for (uint64_t round = 0; WaitForRound(round);) {
+    ++round;
+    function_(context_, worker);
+    running_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+}  // namespace kvist

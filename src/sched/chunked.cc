@@ -1,0 +1,97 @@
+#include <algorithm>
+
+#include "sched/policy.h"
+
+namespace kvist::sched {
+namespace {
+
+class ChunkedPolicy final : public SchedulerPolicy {
+ public:
+  explicit ChunkedPolicy(const ChunkedOptions& options) : options_(options) {}
+
+  std::string_view Name() const override { return "chunked"; }
+
+  void Decide(std::span<const RequestView> running, std::span<const RequestView> waiting, const StepBudget& budget,
+              TimeNs /*now*/, StepDecision& decision) override {
+    decision.Clear();
+    left_ = budget;
+    kept_ = running.size();
+    for (size_t i = 0; i < kept_; ++i) {  // kept_ shrinks while later requests are preempted.
+      if (IsDecode(running[i])) AdvanceRunning(running, i, 1, decision);
+    }
+    for (size_t i = 0; i < kept_; ++i) {
+      if (!IsDecode(running[i])) AdvanceRunning(running, i, Missing(running[i]), decision);
+    }
+    if (!decision.preempt.empty()) return;  // Memory is short: admit nobody.
+    for (const RequestView& view : waiting) {
+      if (!Admit(view, decision)) break;  // First come, first served: nobody overtakes.
+    }
+  }
+
+ private:
+  static uint32_t Missing(const RequestView& view) { return view.tokens_known - view.tokens_computed; }
+  static bool IsDecode(const RequestView& view) { return Missing(view) == 1; }
+
+  uint32_t BlocksFor(const RequestView& view, uint32_t tokens) const {
+    uint32_t wanted = (view.tokens_computed + tokens + left_.block_tokens - 1) / left_.block_tokens;
+    return wanted > view.blocks_held ? wanted - view.blocks_held : 0;
+  }
+
+  uint32_t ChunkOf(uint32_t missing) const { return std::min({missing, options_.chunk_tokens_max, left_.tokens_max}); }
+
+  void Take(const RequestView& view, uint32_t tokens, StepDecision& decision) {
+    left_.blocks_free -= BlocksFor(view, tokens);
+    left_.tokens_max -= tokens;
+    --left_.requests_max;
+    decision.advance.push_back({view.id, tokens});
+  }
+
+  void AdvanceRunning(std::span<const RequestView> running, size_t i, uint32_t missing, StepDecision& decision) {
+    uint32_t tokens = ChunkOf(missing);
+    if (tokens == 0 || left_.requests_max == 0) return;
+    while (BlocksFor(running[i], tokens) > left_.blocks_free) {
+      if (kept_ == i + 1) {
+        if (i == 0) return;  // Alone and still short: the engine refuses what cannot fit, so frames will come back.
+        Preempt(running[i], decision);
+        return;
+      }
+      Preempt(running[kept_ - 1], decision);
+    }
+    Take(running[i], tokens, decision);
+  }
+
+  /// Takes the youngest running request off, with what this step had planned for it. REQUIRES: it is running[kept_ - 1].
+  void Preempt(const RequestView& view, StepDecision& decision) {
+    --kept_;
+    decision.preempt.push_back(view.id);
+    left_.blocks_free += view.blocks_held;
+    auto planned = std::ranges::find(decision.advance, view.id, &Advance::request);
+    if (planned == decision.advance.end()) return;
+    left_.blocks_free += BlocksFor(view, planned->tokens);
+    left_.tokens_max += planned->tokens;
+    ++left_.requests_max;
+    decision.advance.erase(planned);
+  }
+
+  bool Admit(const RequestView& view, StepDecision& decision) {
+    uint32_t tokens = ChunkOf(Missing(view));
+    if (tokens == 0 || left_.requests_max == 0) return false;
+    // The whole known text must fit beside the others, or the request would be preempted before its first token.
+    if (BlocksFor(view, Missing(view)) > left_.blocks_free) return false;
+    left_.blocks_free -= BlocksFor(view, Missing(view)) - BlocksFor(view, tokens);
+    Take(view, tokens, decision);
+    return true;
+  }
+
+  ChunkedOptions options_;
+  StepBudget left_;
+  size_t kept_ = 0;  ///< Running requests that are not preempted: the first kept_.
+};
+
+}  // namespace
+
+std::unique_ptr<SchedulerPolicy> NewChunkedPolicy(const ChunkedOptions& options) {
+  return std::make_unique<ChunkedPolicy>(options);
+}
+
+}  // namespace kvist::sched
