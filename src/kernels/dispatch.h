@@ -1,0 +1,30 @@
+#pragma once
+
+/// @file
+/// Chooses among the instruction sets compiled into this program. Any thread. Non-goals: reading the environment
+/// or flags (the caller does, and passes a name).
+
+#include <span>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "kernels/kernel_table.h"
+
+namespace kvist::kernels {
+
+/// Instruction sets that this machine can run, slowest first; the reference is always among them.
+std::span<const Isa> SupportedIsas();
+
+/// The fastest of SupportedIsas.
+Isa BestIsa();
+
+/// "reference", "avx2" or "avx512". InvalidArgument for another name, FailedPrecondition when this machine lacks the
+/// set.
+absl::StatusOr<Isa> ParseIsa(std::string_view name);
+
+std::string_view IsaName(Isa isa);
+
+/// REQUIRES: `isa` is one of SupportedIsas.
+const KernelTable& KernelsFor(Isa isa);
+
+}  // namespace kvist::kernels

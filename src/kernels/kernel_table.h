@@ -1,0 +1,155 @@
+#pragma once
+
+/// @file
+/// The arithmetic of a model's step, as a table of functions per instruction set. Plain data: this header is also
+/// compiled with wider instruction sets and must stay free of inline functions.
+///
+/// Promise: the order of every floating-point operation is part of each kernel's definition below, and every row
+/// (token, head) is computed by itself. So a token's numbers have the same bits alone and in any batch, for any thread
+/// count and on every instruction set. "fma(a, b, c)" is one rounding, everything else rounds once per operation, round
+/// to nearest even, subnormals kept. The one exception: which NaN (sign, payload) comes out is not defined, only that
+/// it is one.
+///
+/// Words: tree16(v) of 16 lanes is v[i] + v[i + 8], then + 4, + 2, + 1. Lane i of a vector over n elements takes the
+/// elements i, i + 16, i + 32, ... in that order; elements past n are not read.
+///
+/// Threads: every function is pure on its arguments; callers split work by rows, groups or heads. No allocation.
+/// Pointers: no alignment needed unless said; outputs may be the same array as an input where "in place" is said.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace kvist::kernels {
+
+inline constexpr uint32_t kRowGroup = 16;         ///< Rows interleaved in a packed matrix.
+inline constexpr uint32_t kPageTokens = 16;       ///< Tokens of a KV block; equals kv::kBlockTokens.
+inline constexpr uint32_t kHeadDimMax = 512;      ///< Widest key or value that attend_block takes.
+inline constexpr uint32_t kColumnsMax = 1 << 24;  ///< Longest row of a packed matrix.
+
+enum class Isa : uint8_t {
+  kReference,  ///< Plain C++ that defines the bits.
+  kAvx2,       ///< The floor: AVX2, FMA, F16C.
+  kAvx512,     ///< AVX-512 F, BW, DQ, VL and VNNI.
+};
+
+/// A packed [rows, cols] weight matrix (packed.h). Borrowed.
+struct PackedMatrix {
+  DType dtype;
+  uint32_t rows, cols;
+  const std::byte* data;  ///< PackedBytes(dtype, rows, cols), 64-byte aligned.
+};
+
+/// Numbers of one block of 32 quantised activations.
+struct ActivationMeta {
+  float scale;        ///< x is about scale * q.
+  float scaled_sum;   ///< scale * float(sum), rounded once.
+  int32_t sum;        ///< Sum of the 32 q.
+  int32_t sum_first;  ///< Sum of the first 16 q.
+};
+
+/// Tokens [begin, end) of a block that a query may see; begin >= end: none.
+struct VisibleTokens {
+  uint8_t begin, end;  ///< At most kPageTokens.
+};
+
+/// One KV head and one block against any number of query rows; see KernelTable::attend_block.
+struct AttendBlock {
+  const uint16_t* keys;         ///< f16 [key_dim][kPageTokens], 32-byte aligned.
+  const uint16_t* values;       ///< f16 [kPageTokens][value_dim], 32-byte aligned.
+  uint32_t key_dim, value_dim;  ///< 1..kHeadDimMax.
+  uint32_t rows;
+  const float* queries;          ///< [rows][key_dim], already multiplied by the softmax scale.
+  size_t query_stride;           ///< Floats from row to row.
+  const VisibleTokens* visible;  ///< [rows]
+  float softcap;                 ///< Scores become softcap * tanh(score / softcap); 0 = off.
+  float* max;                    ///< [rows] running maximum; starts at -infinity.
+  float* sum;                    ///< [rows] running sum of exponentials; starts at 0.
+  float* acc;                    ///< [rows][value_dim] running weighted values; starts at 0.
+  size_t acc_stride;             ///< Floats from row to row.
+};
+
+/// How rotary pairs lie in a head: element i with i + rotary_dims / 2, or 2 i with 2 i + 1.
+enum class RopePairs : uint8_t { kHalves, kAdjacent };
+
+/// One instruction set's kernels.
+struct KernelTable {
+  Isa isa;
+
+  /// Activations for quantised weights, one output row of ActivationRowBytes(cols) per token: q i8 [cols rounded up to
+  /// 64], then ActivationMeta [cols / 32]; the padding is zero. Per block of 32: amax = max |x|.
+  ///   amax infinite or any NaN: scale and scaled_sum NaN, q and sums 0 (the whole output row becomes NaN);
+  ///   amax < 2^-120: scale 0, q 0;
+  ///   else scale = amax / 127, q = round to nearest even (x * (127 / amax)).
+  /// @param x  [tokens] rows of f32 [cols], `x_stride` floats apart.   REQUIRES: cols % 32 == 0.
+  void (*quantize_rows)(const float* x, size_t x_stride, uint32_t tokens, uint32_t cols, std::byte* out);
+
+  /// y[t * y_stride + r] = sum over k of W[r][k] * x[t][k] for the rows r of groups [group_begin, group_end), r < rows.
+  ///
+  /// Quantised W: one accumulator per (row, token), from +0, blocks of 32 columns in order. With integers u,
+  /// activations q, a = scale:
+  ///   Q8_0 Q5_0 Q4_0   acc = fma(d * a, float(sum (u - offset) q), acc)               offset 128, 16, 8
+  ///   Q4_1 Q5_1        acc = fma(d * a, float(sum u q), acc);  acc = fma(m, scaled_sum, acc)
+  ///   Q4_K Q5_K        acc = fma((d * s) * a, float(sum u q), acc);  acc = fma(-(dmin * m), scaled_sum, acc)
+  ///   Q6_K             acc = fma(d * a, float(s0 * sum first 16 (u - 32) q + s1 * sum last 16), acc)
+  /// All sums of integers are exact (below 2^24), d * s and dmin * m too.
+  /// F32, F16, BF16: four accumulators from +0, number k % 4 takes fma(w, x, acc) in order of k; y = (c0 + c1) + (c2 +
+  /// c3).
+  ///
+  /// @param activations  [tokens] rows `activation_stride` bytes apart: from quantize_rows or f32 [cols]
+  /// (UsesQuantizedActivations).
+  /// @param y            [tokens] rows `y_stride` floats apart.
+  void (*matmul)(const PackedMatrix& w, const void* activations, size_t activation_stride, uint32_t tokens,
+                 uint32_t group_begin, uint32_t group_end, float* y, size_t y_stride);
+
+  /// y[i] = (x[i] * r) * weight[i], r = 1 / sqrt(tree16(lanes fma(x, x, lane)) / float(n) + eps). In place allowed.
+  /// @param weight  [n], or null for ones.
+  void (*rms_norm)(const float* x, const float* weight, uint32_t n, float eps, float* y);
+
+  /// Rotates the first `rotary_dims` elements of each head in place: pair (a, b) with angle i becomes
+  /// (fma(a, cos[i], -(b * sin[i])), fma(b, cos[i], a * sin[i])).
+  /// @param x         [heads][head_dim]
+  /// @param cos, sin  [rotary_dims / 2]    REQUIRES: rotary_dims even, at most head_dim.
+  void (*rope)(float* x, uint32_t heads, uint32_t head_dim, uint32_t rotary_dims, const float* cos, const float* sin,
+               RopePairs pairs);
+
+  /// y[i] = (g / (1 + exp(-g))) * up[i], g = gate[i]. In place allowed. exp and tanh: math.h.
+  void (*silu_mul)(const float* gate, const float* up, uint32_t n, float* y);
+
+  /// y[i] = ((0.5 g) * (1 + tanh(0.7978845608 * fma(0.044715 * (g * g), g, g)))) * up[i], g = gate[i]. In place
+  /// allowed.
+  void (*gelu_tanh_mul)(const float* gate, const float* up, uint32_t n, float* y);
+
+  /// y[i] = a[i] + b[i]. In place allowed.
+  void (*add)(const float* a, const float* b, uint32_t n, float* y);
+
+  /// y[i] = x[i] * factor. In place allowed.
+  void (*scale)(const float* x, float factor, uint32_t n, float* y);
+
+  /// y[i] = cap * tanh(x[i] / cap). In place allowed. REQUIRES: cap > 0.
+  void (*softcap)(const float* x, float cap, uint32_t n, float* y);
+
+  /// Writes one token's key into slot `slot` of a page [width][kPageTokens] of f16, rounded to nearest even; values
+  /// beyond the range of f16 (infinities too) become +-65504, NaN stays NaN.
+  void (*store_key)(const float* row, uint32_t width, uint32_t slot, uint16_t* page);
+
+  /// The same into slot `slot` of a page [kPageTokens][width].
+  void (*store_value)(const float* row, uint32_t width, uint32_t slot, uint16_t* page);
+
+  /// Online softmax over the visible tokens of one block, each row by itself (Milakov, Gimelshein, "Online normalizer
+  /// calculation for softmax", 2018). Rows that see nothing are left as they are. For the others, t over the visible
+  /// tokens:
+  ///   s[t]  = four accumulators from +0, number i % 4 takes fma(query[i], key[i][t], c) in order of i; (c0 + c1) + (c2
+  ///   + c3); softcap tile  = tree16 of s with "a > b ? a : b" for +, hidden lanes -infinity;   m' = max > tile ? max :
+  ///   tile c     = exp(max - m');  p[t] = exp(s[t] - m'), hidden lanes +0 sum   = fma(sum, c, tree16(p));   acc[i] =
+  ///   acc[i] * c, then for t in order acc[i] = fma(p[t], value[t][i], acc[i]);  max = m'
+  /// What hidden slots of the pages hold (NaN, garbage) has no influence.
+  void (*attend_block)(const AttendBlock& block);
+
+  /// y[r][i] = acc[r][i] / sum[r]; rows that saw nothing (sum 0) give 0. y may be acc when the strides are equal.
+  void (*attend_finish)(const float* acc, size_t acc_stride, const float* sum, uint32_t rows, uint32_t value_dim,
+                        float* y, size_t y_stride);
+};
+
+}  // namespace kvist::kernels

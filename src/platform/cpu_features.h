@@ -1,0 +1,26 @@
+#pragma once
+
+/// @file
+/// What this processor and this operating system let a program execute. Asked once, then constant; any thread.
+/// Non-goals: choosing kernels (kernels/dispatch.h).
+
+#include <string>
+
+namespace kvist {
+
+/// Each flag says: the instructions exist and the system saves their registers.
+struct CpuFeatures {
+  bool avx2 = false;         ///< AVX2, FMA, F16C and BMI: the floor of this program (x86-64-v3).
+  bool avx_vnni = false;     ///< 8-bit dot products in 256-bit registers.
+  bool avx512 = false;       ///< AVX-512 F, BW, DQ and VL.
+  bool avx512_vnni = false;  ///< 8-bit dot products in 512-bit registers; implies avx512.
+  bool amx_int8 = false;     ///< AMX tiles with 8-bit products (the kernel must still grant the tile state).
+};
+
+/// Reads CPUID and XCR0 on the first call.
+const CpuFeatures& GetCpuFeatures();
+
+/// The processor's own name, e.g. "Intel(R) Xeon(R) Processor"; "unknown" if it has none.
+std::string CpuName();
+
+}  // namespace kvist
