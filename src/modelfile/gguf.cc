@@ -86,8 +86,9 @@ absl::Status GgufFile::AddPart(std::span<const std::byte> image, uint32_t index)
   KVIST_ASSIGN_OR_RETURN(uint64_t split_count, SplitKey(part, "split.count"));
   if (split_count == 0) split_count = 1;
   if (split_count != parts_count_) {
+    std::string hint = parts_count_ == 1 ? "; parts are named NAME-00001-of-0000N.gguf" : "";
     return absl::InvalidArgumentError(
-        Cat("key \"split.count\": says ", split_count, " parts, but the model was opened as ", parts_count_));
+        Cat("key \"split.count\": says ", split_count, " parts, but the model was opened as ", parts_count_, hint));
   }
   if (split_no != index) {
     return absl::InvalidArgumentError(

@@ -21,6 +21,10 @@ static_assert(std::endian::native == std::endian::little, "values are read as th
 constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kKeyBytesMax = 65535;
 constexpr uint32_t kDimsMax = 4;
+// Far above any model (a large one has some 10^4 tensors and 10^6 array elements). They bound memory: a sparse file
+// costs its author nothing, so its size alone is no bound.
+constexpr uint64_t kEntriesMax = uint64_t{1} << 20;
+constexpr uint64_t kArrayElementsMax = uint64_t{1} << 26;
 // Least bytes an entry can take: key of one character, type, one byte; name of one character, one dimension.
 constexpr uint64_t kMetadataEntryBytesMin = 8 + 1 + 4 + 1;
 constexpr uint64_t kTensorEntryBytesMin = 8 + 1 + 4 + 8 + 4 + 8;
@@ -35,6 +39,13 @@ class Cursor {
   explicit Cursor(std::span<const std::byte> image) : image_(image) {}
 
   uint64_t at() const { return at_; }
+
+  /// Takes `count` array elements from what one file may hold; false when that is used up.
+  bool TakeArrayElements(uint64_t count) {
+    if (count > array_elements_left_) return false;
+    array_elements_left_ -= count;
+    return true;
+  }
   uint64_t left() const { return image_.size() - at_; }
 
   template <class T>
@@ -64,6 +75,7 @@ class Cursor {
 
   std::span<const std::byte> image_;
   uint64_t at_ = 0;
+  uint64_t array_elements_left_ = kArrayElementsMax;
 };
 
 /// f64 to f32 without undefined behaviour: too large becomes infinite.
@@ -134,6 +146,9 @@ absl::StatusOr<GgufValue> ReadArray(Cursor& in) {
   if (count > in.left() / ElementBytesMin(out.type)) {
     return Malformed(offset + 4, Cat("array of ", count, " ", GgufTypeName(out.type), " elements does not fit in the ",
                                      in.left(), " bytes that are left"));
+  }
+  if (!in.TakeArrayElements(count)) {
+    return Malformed(offset + 4, Cat("arrays hold more than ", kArrayElementsMax, " elements in all"));
   }
   switch (out.type) {
 #define KVIST_READ_INTS(type, stored)                                             \
@@ -238,6 +253,12 @@ absl::Status ReadHeader(Cursor& in, uint32_t& version, uint64_t& tensors_count, 
   }
   KVIST_ASSIGN_OR_RETURN(tensors_count, in.Read<uint64_t>());
   KVIST_ASSIGN_OR_RETURN(metadata_count, in.Read<uint64_t>());
+  if (metadata_count > kEntriesMax) {
+    return Malformed(16, Cat(metadata_count, " metadata entries; at most ", kEntriesMax, " are allowed"));
+  }
+  if (tensors_count > kEntriesMax) {
+    return Malformed(8, Cat(tensors_count, " tensors; at most ", kEntriesMax, " are allowed"));
+  }
   if (metadata_count > in.left() / kMetadataEntryBytesMin) {
     return Malformed(16,
                      Cat(metadata_count, " metadata entries do not fit in the ", in.left(), " bytes that are left"));
@@ -300,26 +321,6 @@ absl::StatusOr<DType> ReadDType(Cursor& in) {
   return Malformed(offset, Cat("unknown tensor type ", number));
 }
 
-/// Bytes that `dims` elements of `dtype` take; the dimensions were read from an untrusted file.
-absl::StatusOr<uint64_t> TensorBytes(DType dtype, std::span<const uint64_t> dims) {
-  const DTypeInfo& info = InfoOf(dtype);
-  uint64_t elements = 1;
-  for (uint64_t dim : dims) {
-    if (dim == 0) return absl::InvalidArgumentError("has a dimension of 0");
-    if (__builtin_mul_overflow(elements, dim, &elements))
-      return absl::InvalidArgumentError("dimensions overflow 64 bits");
-  }
-  if (dims[0] % info.block_elements != 0) {
-    return absl::InvalidArgumentError(
-        Cat("row of ", dims[0], " elements is not a multiple of ", info.name, "'s block of ", info.block_elements));
-  }
-  uint64_t bytes = 0;
-  if (__builtin_mul_overflow(elements / info.block_elements, uint64_t{info.block_bytes}, &bytes)) {
-    return absl::InvalidArgumentError("size in bytes overflows 64 bits");
-  }
-  return bytes;
-}
-
 /// A tensor before the start of the data section is known.
 struct TensorEntry {
   GgufTensor tensor;
@@ -340,7 +341,7 @@ absl::Status ReadTensorFields(Cursor& in, uint64_t alignment, TensorEntry& entry
     entry.tensor.dims.push_back(dim);
   }
   KVIST_ASSIGN_OR_RETURN(entry.tensor.dtype, ReadDType(in));
-  absl::StatusOr<uint64_t> bytes = TensorBytes(entry.tensor.dtype, entry.tensor.dims);
+  absl::StatusOr<uint64_t> bytes = GgufTensorBytes(entry.tensor.dtype, entry.tensor.dims);
   if (!bytes.ok()) return Annotate(bytes.status(), Cat("offset ", offset));
   entry.data_bytes = *bytes;
   offset = in.at();
@@ -427,6 +428,28 @@ absl::StatusOr<GgufPart> ParseGgufPart(std::span<const std::byte> image) {
   KVIST_ASSIGN_OR_RETURN(std::vector<TensorEntry> entries, ReadTensorEntries(in, tensors_count, part.alignment));
   KVIST_RETURN_IF_ERROR(PlaceTensors(image, in.at(), entries, part));
   return part;
+}
+
+absl::StatusOr<uint64_t> GgufTensorBytes(DType dtype, std::span<const uint64_t> dims) {
+  const DTypeInfo& info = InfoOf(dtype);
+  if (dims.empty() || dims.size() > kDimsMax) {
+    return absl::InvalidArgumentError(Cat("has ", dims.size(), " dimensions; 1 to ", kDimsMax, " are allowed"));
+  }
+  uint64_t elements = 1;
+  for (uint64_t dim : dims) {
+    if (dim == 0) return absl::InvalidArgumentError("has a dimension of 0");
+    if (__builtin_mul_overflow(elements, dim, &elements))
+      return absl::InvalidArgumentError("dimensions overflow 64 bits");
+  }
+  if (dims[0] % info.block_elements != 0) {
+    return absl::InvalidArgumentError(
+        Cat("row of ", dims[0], " elements is not a multiple of ", info.name, "'s block of ", info.block_elements));
+  }
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(elements / info.block_elements, uint64_t{info.block_bytes}, &bytes)) {
+    return absl::InvalidArgumentError("size in bytes overflows 64 bits");
+  }
+  return bytes;
 }
 
 std::string QuoteForMessage(std::string_view text) {

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// The bytes of one GGUF file (one part of a split model) to checked tables. Internal to gguf.cc, which joins parts
-/// and answers look-ups. Pure: no I/O, no state.
+/// The bytes of one GGUF file (one part of a split model) to checked tables. Internal to the reader (gguf.cc joins
+/// parts and answers look-ups) and the writer. Pure: no I/O, no state.
 
 #include <cstdint>
 #include <span>
@@ -27,6 +27,9 @@ struct GgufPart {
 
 /// Everything is a view into `image`. Errors say offset, key or tensor, but not the file: the caller adds it.
 absl::StatusOr<GgufPart> ParseGgufPart(std::span<const std::byte> image);
+
+/// Bytes that a tensor takes. Errors (no place): dimensions not 1..4 in number, zero, overflowing or cutting a block.
+absl::StatusOr<uint64_t> GgufTensorBytes(DType dtype, std::span<const uint64_t> dims);
 
 /// `text` in quotes for an error message: shortened, with every byte that is not plain ASCII escaped.
 std::string QuoteForMessage(std::string_view text);
