@@ -51,7 +51,7 @@ absl::StatusOr<AnonymousMemory> AnonymousMemory::Map(size_t bytes) {
   AnonymousMemory memory;
   if (bytes == 0) return memory;
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) return absl::ResourceExhaustedError(absl::StrCat("cannot map ", bytes, " bytes of memory"));
+  if (data == MAP_FAILED) return absl::ResourceExhaustedError(Cat("cannot map ", bytes, " bytes of memory"));
   ::madvise(data, bytes, MADV_HUGEPAGE);  // A wish; small pages work as well.
   memory.data_ = static_cast<std::byte*>(data);
   memory.size_ = bytes;

@@ -63,6 +63,18 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 };
 
+/// Lets a fixed team wait for each other inside one ThreadPool::Run. Spins, and offers the processor now and then.
+class SpinBarrier {
+ public:
+  explicit SpinBarrier(uint32_t team) : team_(team) {}
+  void Wait();
+
+ private:
+  const uint32_t team_;
+  std::atomic<uint32_t> arrived_{0};
+  std::atomic<uint32_t> phase_{0};
+};
+
 /// Equal shares of [0, count) in multiples of one: share `part` of `parts` is [first, second).
 constexpr std::pair<uint32_t, uint32_t> ShareOf(uint32_t count, uint32_t part, uint32_t parts) {
   return {static_cast<uint32_t>(uint64_t{count} * part / parts),

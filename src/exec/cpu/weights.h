@@ -1,0 +1,47 @@
+#pragma once
+
+/// @file
+/// A model's weights as the CPU kernels read them: matrices packed once at load, vectors as f32, embedding rows read from the
+/// mapped file. Immutable after Pack. Threads: any.
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/packed.h"
+#include "model/model.h"
+#include "platform/anonymous_memory.h"
+#include "platform/thread_pool.h"
+
+namespace kvist::exec {
+
+/// Called now and then from the loading thread.
+using LoadProgress = std::function<void(uint64_t bytes_done, uint64_t bytes_total)>;
+
+class Weights {
+ public:
+  /// Errors: Unimplemented or InvalidArgument naming a tensor whose shape or type no kernel takes; ResourceExhausted.
+  static absl::StatusOr<Weights> Pack(std::shared_ptr<const model::Model> model, ThreadPool& pool,
+                                      const LoadProgress& progress);
+
+  /// REQUIRES: the weight's role fits.
+  const kernels::PackedMatrix& Matrix(model::WeightId id) const { return entries_[id.value].matrix; }
+  const float* Vector(model::WeightId id) const { return entries_[id.value].vector.data(); }
+  /// Dequantises one row of an embedding table. @param out [width]
+  void EmbeddingRow(model::WeightId id, TokenId token, float* out) const;
+
+  uint64_t packed_bytes() const { return memory_.size(); }
+
+ private:
+  struct Entry {
+    kernels::PackedMatrix matrix{};
+    std::vector<float> vector;
+  };
+  std::shared_ptr<const model::Model> model_;
+  std::vector<Entry> entries_;
+  AnonymousMemory memory_;
+};
+
+}  // namespace kvist::exec

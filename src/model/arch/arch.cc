@@ -1,0 +1,19 @@
+#include "model/arch/arch.h"
+
+#include <array>
+
+namespace kvist::model {
+namespace {
+
+constexpr std::array kArchitectures{
+    Architecture{"llama", BuildLlama},
+    Architecture{"qwen2", BuildQwen2},
+    Architecture{"qwen3", BuildQwen3},
+    Architecture{"gemma3", BuildGemma3},
+};
+
+}  // namespace
+
+std::span<const Architecture> Architectures() { return kArchitectures; }
+
+}  // namespace kvist::model

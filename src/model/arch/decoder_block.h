@@ -1,0 +1,20 @@
+#pragma once
+
+/// @file
+/// The block that most decoder-only models share: pre-norm attention and pre-norm gated feed-forward, each added to the
+/// residual stream. An architecture names what differs.
+
+#include "model/graph.h"
+
+namespace kvist::model {
+
+struct DecoderBlock {
+  bool half_split_rope = false;
+  bool qk_norm = false;
+  Activation activation = Activation::kSilu;
+};
+
+/// Embedding, `spec.layers` blocks, final norm and head.
+absl::StatusOr<Graph> BuildDecoder(const GgufFile& file, const ModelSpec& spec, const DecoderBlock& block);
+
+}  // namespace kvist::model

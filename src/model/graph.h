@@ -1,0 +1,145 @@
+#pragma once
+
+/// @file
+/// A model as a flat list of operations over numbered buffers. An architecture file builds it once; an executor prepares it
+/// for its device and runs it for every step. Plain data. Non-goals: how an operation is computed.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/units.h"
+#include "model/spec.h"
+#include "modelfile/gguf.h"
+
+namespace kvist::model {
+
+using BufferId = Strong<struct BufferIdTag, uint16_t>;
+using WeightId = Strong<struct WeightIdTag, uint32_t>;
+
+/// f32 [rows, stride]; rows = tokens of the step, or rows whose logits are wanted when `output_rows`. Operations may use
+/// fewer elements of a row than its stride.
+struct Buffer {
+  uint32_t stride = 0;
+  bool output_rows = false;
+};
+
+enum class WeightRole : uint8_t {
+  kMatrix,     ///< [rows, cols] for Linear.
+  kEmbedding,  ///< [vocab, width], read row by row.
+  kVector,     ///< Norm weight or bias.
+};
+
+/// A tensor of the file with the role it plays. One tensor may have two roles (tied embedding and head).
+struct Weight {
+  const GgufTensor* tensor = nullptr;
+  WeightRole role = WeightRole::kMatrix;
+};
+
+enum class Activation : uint8_t { kSilu, kGeluTanh };
+
+struct Embed {      ///< out = scale * embedding[token]
+  WeightId weight;
+  BufferId out;
+  uint32_t width = 0;
+  float scale = 1.0f;
+};
+struct RmsNorm {    ///< Over each group of `width` elements of a row: out = x / rms(x) * weight
+  BufferId x, out;
+  WeightId weight;
+  uint32_t groups = 1, width = 0;
+};
+struct Linear {     ///< out = weight * x (+ bias)
+  BufferId x, out;
+  WeightId weight;
+  std::vector<WeightId> bias;  ///< Empty or one.
+};
+struct Rope {       ///< In place.
+  BufferId x;
+  uint32_t heads = 0;
+  uint16_t rope = 0;  ///< Index into Graph::ropes.
+};
+struct Attention {  ///< Stores k and v, then out = softmax(scale * q k') v over the view.
+  BufferId q, k, v, out;
+  uint32_t layer = 0;
+  uint32_t window = 0;  ///< Tokens seen, itself included; 0 = all.
+  float scale = 1.0f;
+};
+struct Add {        ///< out = a + b
+  BufferId a, b, out;
+  uint32_t width = 0;
+};
+struct Gated {      ///< out = activation(gate) * up
+  BufferId gate, up, out;
+  uint32_t width = 0;
+  Activation activation = Activation::kSilu;
+};
+struct Gather {     ///< out = rows of x whose logits are wanted
+  BufferId x, out;
+  uint32_t width = 0;
+};
+struct Softcap {    ///< x = cap * tanh(x / cap), in place
+  BufferId x;
+  uint32_t width = 0;
+  float cap = 0;
+};
+
+using Op = std::variant<Embed, RmsNorm, Linear, Rope, Attention, Add, Gated, Gather, Softcap>;
+
+struct Graph {
+  std::vector<Buffer> buffers;
+  std::vector<Weight> weights;
+  std::vector<RopeSpec> ropes;
+  std::vector<Op> ops;
+  BufferId logits;
+};
+
+/// Builds a graph in the order of its operations. Tensors are looked up by name and checked against the shape that the
+/// operation needs; the first error is kept, later calls do nothing useful, and Finish returns it.
+class GraphBuilder {
+ public:
+  GraphBuilder(const GgufFile& file, const ModelSpec& spec) : file_(file), spec_(spec) {}
+
+  /// Names of the following tensors get the prefix "blk.<layer>." where they start with a dot; scratch buffers of the layer
+  /// before are used again.
+  void BeginLayer(uint32_t layer);
+
+  uint16_t AddRope(RopeSpec rope);
+  bool Has(std::string_view weight) const;
+
+  BufferId Embed(std::string_view weight, float scale = 1.0f);
+  BufferId Norm(BufferId x, std::string_view weight);
+  /// Norm of each head by itself, in place.
+  void HeadNorm(BufferId x, std::string_view weight, uint32_t heads);
+  /// `name`.weight, and `name`.bias where the file has one.
+  BufferId Linear(BufferId x, std::string_view name, uint32_t out_width);
+  void Rope(BufferId x, uint32_t heads, uint16_t rope);
+  BufferId Attention(BufferId q, BufferId k, BufferId v, float scale, uint32_t window = 0);
+  BufferId Gated(BufferId gate, BufferId up, Activation activation);
+  /// x += y
+  void AddTo(BufferId x, BufferId y);
+  /// Norm and head on the rows that need logits. The head is output.weight, or the embedding where that is absent.
+  void Output(BufferId x, std::string_view norm_weight, float softcap = 0);
+
+  absl::StatusOr<Graph> Finish() &&;
+
+ private:
+  std::string FullName(std::string_view name) const;
+  WeightId AddWeight(std::string_view name, WeightRole role, std::vector<uint64_t> dims);
+  BufferId NewBuffer(uint32_t width, bool output_rows);
+  BufferId Scratch(uint32_t width, bool output_rows = false);
+
+  const GgufFile& file_;
+  const ModelSpec& spec_;
+  Graph graph_;
+  absl::Status status_;
+  uint32_t layer_ = 0;
+  std::vector<uint32_t> widths_;  ///< [buffers] elements of a row that the latest producer wrote.
+  std::vector<BufferId> scratch_;
+  size_t scratch_used_ = 0;
+};
+
+}  // namespace kvist::model

@@ -1,0 +1,175 @@
+#include "model/spec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "base/status.h"
+
+namespace kvist::model {
+namespace {
+
+constexpr uint32_t kLayersMax = 1024, kHeadsMax = 1024, kHeadWidthMax = 1024, kWidthMax = 1u << 17;
+
+/// Reads `<architecture>.<suffix>`.
+class Keys {
+ public:
+  Keys(const GgufFile& file, std::string architecture) : file_(file), prefix_(std::move(architecture) + ".") {}
+
+  std::string Name(std::string_view suffix) const { return Cat(prefix_, suffix); }
+
+  absl::StatusOr<uint32_t> U32(std::string_view suffix, uint32_t max) const {
+    KVIST_ASSIGN_OR_RETURN(uint32_t value, FirstU32(suffix));
+    if (value == 0 || value > max) {
+      return absl::InvalidArgumentError(
+          Cat(file_.label(), ": ", Name(suffix), " is ", value, ", expected 1 to ", max));
+    }
+    return value;
+  }
+  absl::StatusOr<uint32_t> U32Or(std::string_view suffix, uint32_t fallback, uint32_t max) const {
+    return file_.Has(Name(suffix)) ? U32(suffix, max) : fallback;
+  }
+  absl::StatusOr<float> F32Or(std::string_view suffix, float fallback) const {
+    return file_.Has(Name(suffix)) ? file_.GetF32(Name(suffix)) : fallback;
+  }
+
+ private:
+  /// Some writers store one number per layer; all must be equal here.
+  absl::StatusOr<uint32_t> FirstU32(std::string_view suffix) const {
+    std::string key = Name(suffix);
+    auto list = file_.GetInts(key);
+    if (!list.ok()) return file_.GetU32(key);
+    if (list->empty() || std::ranges::any_of(*list, [&](int64_t v) { return v != list->front(); })) {
+      return absl::UnimplementedError(Cat(file_.label(), ": ", key, " differs between layers"));
+    }
+    if (list->front() < 0 || list->front() > UINT32_MAX) {
+      return absl::InvalidArgumentError(Cat(file_.label(), ": ", key, " is out of range"));
+    }
+    return static_cast<uint32_t>(list->front());
+  }
+
+  const GgufFile& file_;
+  std::string prefix_;
+};
+
+absl::Status ReadShape(const GgufFile& file, const Keys& keys, ModelSpec& spec) {
+  KVIST_ASSIGN_OR_RETURN(spec.layers, keys.U32("block_count", kLayersMax));
+  KVIST_ASSIGN_OR_RETURN(spec.width, keys.U32("embedding_length", kWidthMax));
+  KVIST_ASSIGN_OR_RETURN(spec.ffn_width, keys.U32("feed_forward_length", 8 * kWidthMax));
+  KVIST_ASSIGN_OR_RETURN(spec.heads, keys.U32("attention.head_count", kHeadsMax));
+  KVIST_ASSIGN_OR_RETURN(spec.kv_heads, keys.U32Or("attention.head_count_kv", spec.heads, kHeadsMax));
+  KVIST_ASSIGN_OR_RETURN(spec.context_length, keys.U32("context_length", 1u << 30));
+  KVIST_ASSIGN_OR_RETURN(spec.key_width, keys.U32Or("attention.key_length", spec.width / spec.heads, kHeadWidthMax));
+  KVIST_ASSIGN_OR_RETURN(spec.value_width, keys.U32Or("attention.value_length", spec.key_width, kHeadWidthMax));
+  if (spec.heads % spec.kv_heads != 0) {
+    return absl::InvalidArgumentError(Cat(file.label(), ": ", spec.heads,
+                                                   " attention heads cannot share ", spec.kv_heads, " KV heads"));
+  }
+  if (spec.key_width % 16 != 0 || spec.value_width != spec.key_width) {
+    return absl::UnimplementedError(Cat(file.label(), ": head widths ", spec.key_width, " (keys) and ",
+                                                 spec.value_width, " (values); expected equal multiples of 16"));
+  }
+  return absl::OkStatus();
+}
+
+/// Dimension whose wavelength makes `rotations` turns over the original context.
+double CorrectionDim(double rotations, double dims, double base, double context) {
+  return dims * std::log(context / (rotations * 2 * std::numbers::pi)) / (2 * std::log(base));
+}
+
+absl::Status ApplyYarn(const Keys& keys, double factor, double base, uint32_t original_context, RopeSpec& rope) {
+  KVIST_ASSIGN_OR_RETURN(float beta_fast, keys.F32Or("rope.scaling.yarn_beta_fast", 32.0f));
+  KVIST_ASSIGN_OR_RETURN(float beta_slow, keys.F32Or("rope.scaling.yarn_beta_slow", 1.0f));
+  KVIST_ASSIGN_OR_RETURN(float extrapolation, keys.F32Or("rope.scaling.yarn_ext_factor", 1.0f));
+  KVIST_ASSIGN_OR_RETURN(float attention, keys.F32Or("rope.scaling.yarn_attn_factor", 1.0f));
+  double low = std::max(0.0, std::floor(CorrectionDim(beta_fast, rope.dims, base, original_context)));
+  double high = std::min(rope.dims - 1.0, std::ceil(CorrectionDim(beta_slow, rope.dims, base, original_context)));
+  for (size_t i = 0; i < rope.inv_freq.size(); ++i) {
+    double ramp = std::clamp((static_cast<double>(i) - low) / std::max(0.001, high - low), 0.0, 1.0);
+    double keep = (1.0 - ramp) * extrapolation;  // 1 = as trained, 0 = interpolated.
+    rope.inv_freq[i] *= keep + (1.0 - keep) / factor;
+  }
+  rope.magnitude = attention * (1.0 + 0.1 * std::log(factor));
+  return absl::OkStatus();
+}
+
+absl::Status ApplyFactors(const GgufFile& file, const GgufTensor& tensor, RopeSpec& rope) {
+  if (tensor.dtype != DType::kF32 || tensor.Elements() != rope.inv_freq.size()) {
+    return absl::InvalidArgumentError(Cat(file.label(), ": tensor ", tensor.name, " has ", tensor.Elements(),
+                                                   " elements of type ", InfoOf(tensor.dtype).name, ", expected ",
+                                                   rope.inv_freq.size(), " of f32"));
+  }
+  for (size_t i = 0; i < rope.inv_freq.size(); ++i) {
+    float factor = 0;
+    std::memcpy(&factor, tensor.bytes.data() + i * sizeof(float), sizeof(float));
+    if (!(factor > 0) || !std::isfinite(factor)) {
+      return absl::InvalidArgumentError(Cat(file.label(), ": tensor ", tensor.name, " element ", i, " is ",
+                                                     factor, ", expected a positive number"));
+    }
+    rope.inv_freq[i] /= factor;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ModelSpec> ReadSpec(const GgufFile& file) {
+  ModelSpec spec;
+  KVIST_ASSIGN_OR_RETURN(std::string_view architecture, file.GetString("general.architecture"));
+  spec.architecture = architecture;
+  if (auto name = file.GetString("general.name"); name.ok()) spec.name = *name;
+  Keys keys(file, spec.architecture);
+  KVIST_RETURN_IF_ERROR(ReadShape(file, keys, spec));
+  KVIST_ASSIGN_OR_RETURN(spec.norm_epsilon, file.GetF32(keys.Name("attention.layer_norm_rms_epsilon")));
+  if (!(spec.norm_epsilon >= 0 && spec.norm_epsilon < 1)) {
+    return absl::InvalidArgumentError(Cat(file.label(), ": ", keys.Name("attention.layer_norm_rms_epsilon"),
+                                                   " is ", spec.norm_epsilon, ", expected 0 to 1"));
+  }
+  KVIST_ASSIGN_OR_RETURN(spec.sliding_window, keys.U32Or("attention.sliding_window", 0, 1u << 30));
+  KVIST_ASSIGN_OR_RETURN(spec.logit_softcap, keys.F32Or("final_logit_softcapping", 0.0f));
+  const GgufTensor* embedding = file.FindTensor("token_embd.weight");
+  if (embedding == nullptr || embedding->dims.size() != 2 || embedding->dims[0] != spec.width ||
+      embedding->dims[1] > UINT32_MAX) {
+    return absl::InvalidArgumentError(Cat(file.label(), ": tensor token_embd.weight is missing or not [",
+                                                   spec.width, ", vocabulary]"));
+  }
+  spec.vocab_size = static_cast<uint32_t>(embedding->dims[1]);
+  return spec;
+}
+
+RopeSpec PlainRope(uint32_t dims, double base, bool half_split) {
+  RopeSpec rope{.dims = dims, .half_split = half_split, .inv_freq = {}};
+  for (uint32_t i = 0; i < dims / 2; ++i) rope.inv_freq.push_back(std::pow(base, -2.0 * i / dims));
+  return rope;
+}
+
+absl::StatusOr<RopeSpec> ReadRope(const GgufFile& file, const ModelSpec& spec, bool half_split) {
+  Keys keys(file, spec.architecture);
+  KVIST_ASSIGN_OR_RETURN(uint32_t dims, keys.U32Or("rope.dimension_count", spec.key_width, spec.key_width));
+  KVIST_ASSIGN_OR_RETURN(float base, keys.F32Or("rope.freq_base", 10000.0f));
+  KVIST_ASSIGN_OR_RETURN(float factor, keys.F32Or("rope.scaling.factor", 1.0f));
+  if (dims % 2 != 0 || !(base > 1) || !std::isfinite(base) || !(factor > 0) || !std::isfinite(factor)) {
+    return absl::InvalidArgumentError(Cat(file.label(), ": rotary embedding of ", dims, " dimensions, base ",
+                                                   base, ", scaling factor ", factor, " makes no sense"));
+  }
+  RopeSpec rope = PlainRope(dims, base, half_split);
+  std::string_view type = "none";
+  if (auto given = file.GetString(keys.Name("rope.scaling.type")); given.ok()) type = *given;
+  if (type == "linear") {
+    for (double& frequency : rope.inv_freq) frequency /= factor;
+  } else if (type == "yarn") {
+    KVIST_ASSIGN_OR_RETURN(uint32_t original,
+                           keys.U32Or("rope.scaling.original_context_length", spec.context_length, 1u << 30));
+    KVIST_RETURN_IF_ERROR(ApplyYarn(keys, factor, base, original, rope));
+  } else if (type != "none") {
+    return absl::UnimplementedError(
+        Cat(file.label(), ": ", keys.Name("rope.scaling.type"), " \"", type, "\" is not supported"));
+  }
+  if (const GgufTensor* factors = file.FindTensor("rope_freqs.weight")) {
+    KVIST_RETURN_IF_ERROR(ApplyFactors(file, *factors, rope));
+  }
+  return rope;
+}
+
+}  // namespace kvist::model
