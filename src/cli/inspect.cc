@@ -1,0 +1,51 @@
+/// @file
+/// `kvist inspect FILE`: what is in a model file.
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include <boost/json.hpp>
+
+#include "cli/commands.h"
+#include "modelfile/gguf.h"
+#include "modelfile/inspect.h"
+
+namespace kvist::cli {
+namespace {
+
+struct InspectFlags {
+  std::string path;
+  bool json = false;
+  InspectOptions options;
+};
+
+int RunInspect(const InspectFlags& flags) {
+  absl::StatusOr<std::unique_ptr<GgufFile>> file = GgufFile::Open(flags.path);
+  if (!file.ok()) {
+    std::fprintf(stderr, "kvist inspect: %s\n", std::string(file.status().message()).c_str());
+    return 1;
+  }
+  std::string text;
+  if (flags.json) {
+    text = boost::json::serialize(InspectJson(**file, flags.options)) + "\n";
+  } else {
+    text = InspectText(**file, flags.options);
+  }
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  return written ? 0 : 1;
+}
+
+}  // namespace
+
+void AddInspect(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<InspectFlags>();
+  CLI::App* command =
+      app.add_subcommand("inspect", "Show metadata, tensors, sizes and KV bytes per token of a GGUF file");
+  command->add_option("FILE", flags->path, "Model file; any part of a split model stands for all")->required();
+  command->add_flag("--json", flags->json, "One JSON object on standard output");
+  command->add_flag("--tensors", flags->options.tensors, "List every tensor");
+  command->callback([flags, &exit_code] { exit_code = RunInspect(*flags); });
+}
+
+}  // namespace kvist::cli
