@@ -57,6 +57,17 @@ void PackRowGroups(DType dtype, const std::byte* source, uint32_t rows, uint32_t
 /// packed.
 void UnpackRow(const PackedMatrix& matrix, uint32_t row, float* out);
 
+/// One row of one block of 32 columns, read back: weight i is (d * scale[i / 16]) * q[i], plus `min` if `has_min`.
+struct PackedBlock {
+  int16_t q[32];     ///< Offset already subtracted.
+  int32_t scale[2];  ///< 1 but for Q6_K.
+  float d, min;      ///< K types: d * scale and -(dmin * min) of the sub-block, both exact.
+  bool has_min;
+};
+
+/// REQUIRES: a quantised type, row < 16 * RowGroups(rows), block < cols / 32.
+void ReadPackedBlock(const PackedMatrix& matrix, uint32_t row, uint32_t block, PackedBlock& out);
+
 /// True when `matmul` wants activations from quantize_rows, false when it wants plain f32 rows (F32, F16, BF16).
 bool UsesQuantizedActivations(DType dtype);
 

@@ -3,7 +3,9 @@
 /// @file
 /// From a row of logits to a token. Plain functions, any thread; one scratch per thread, no allocation once it is warm.
 /// The draw depends on (logits, parameters, seed, position) only, never on what else is in the batch.
-/// Order: bias, penalties, temperature, top-k, top-p, min-p, draw. Non-goals: stop rules, grammars, detokenising.
+/// Order: bias, penalties, temperature, top-k, top-p (of the mass that top-k left), min-p, draw. "Likelier" means a
+/// higher logit, then the lower id. The draw walks the remaining tokens in order of id. Non-goals: stop rules,
+/// grammars, detokenising.
 
 #include <cstdint>
 #include <span>
@@ -42,18 +44,20 @@ struct TokenLogprob {
 /// One candidate of the draw.
 struct Candidate {
   float logit;
+  float weight;  ///< exp((logit - highest logit) / temperature)
   uint32_t token;
 };
 
 /// Reused memory of one thread.
 struct SamplingScratch {
   std::vector<float> logits;          ///< [vocab] after bias and penalties.
-  std::vector<Candidate> candidates;  ///< What the filters left.
-  std::vector<double> weights;        ///< [candidates]
+  std::vector<Candidate> candidates;  ///< In order of token.
+  std::vector<Candidate> ranked;      ///< Likeliest first, as far as a filter needs.
 };
 
-/// Chooses a token. NaN logits are never chosen while any logit is a number; if none is, token 0.
-/// Entries of `uses` and `biases` beyond the vocabulary are ignored; each token stands at most once in each.
+/// Chooses a token. NaN and -infinity are never chosen while any logit is higher; with no such logit the answer is
+/// ArgMax. Should logits of +infinity exist, they share the draw equally. Entries of `uses` and `biases` beyond the
+/// vocabulary are ignored; each token stands at most once in each.
 /// @param logits    [vocab], not empty, not changed.
 /// @param position  index of the token to be drawn; hashed with the seed.
 uint32_t SampleToken(std::span<const float> logits, const SamplingParams& params, std::span<const TokenUse> uses,
@@ -69,7 +73,7 @@ double LogSumExp(std::span<const float> logits);
 /// Log probability of one token; -infinity for a NaN logit.
 float LogprobOf(std::span<const float> logits, double log_sum_exp, uint32_t token);
 
-/// The min(n, vocab) likeliest tokens, likeliest first, lower id first among equals. `out` is cleared and filled.
+/// The n likeliest tokens, likeliest first; NaN and -infinity are left out. `out` is cleared and filled.
 void TopLogprobs(std::span<const float> logits, double log_sum_exp, uint32_t n, SamplingScratch& scratch,
                  std::vector<TokenLogprob>& out);
 

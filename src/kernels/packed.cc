@@ -1,0 +1,338 @@
+#include "kernels/packed.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "kernels/packed_layout.h"
+#include "tensor/half.h"
+#include "tensor/quant_blocks.h"
+
+namespace kvist::kernels {
+namespace {
+
+constexpr size_t kLine = 64;
+
+constexpr size_t RoundUpToLine(size_t bytes) {
+  return (bytes + kLine - 1) / kLine * kLine;
+}
+
+/// Calls `visit` with the PackedUnit of a quantised type.
+template <class Visit>
+decltype(auto) VisitUnit(DType dtype, Visit&& visit) {
+  switch (dtype) {
+    case DType::kQ8_0:
+      return visit(PackedUnit<DType::kQ8_0>{});
+    case DType::kQ5_0:
+      return visit(PackedUnit<DType::kQ5_0>{});
+    case DType::kQ4_0:
+      return visit(PackedUnit<DType::kQ4_0>{});
+    case DType::kQ5_1:
+      return visit(PackedUnit<DType::kQ5_1>{});
+    case DType::kQ4_1:
+      return visit(PackedUnit<DType::kQ4_1>{});
+    case DType::kQ5_K:
+      return visit(PackedUnit<DType::kQ5_K>{});
+    case DType::kQ4_K:
+      return visit(PackedUnit<DType::kQ4_K>{});
+    case DType::kQ6_K:
+      return visit(PackedUnit<DType::kQ6_K>{});
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+      break;
+  }
+  CheckFailed(__FILE__, __LINE__, "quantised dtype");
+}
+
+// Integers(block, j, u): the unsigned integers of columns 32 j .. 32 j + 31 of a stored block.
+
+void Integers(const BlockQ8_0& block, uint32_t, uint8_t u[32]) {
+  for (int i = 0; i < 32; ++i) u[i] = static_cast<uint8_t>(block.q[i]) ^ 0x80;
+}
+
+void SplitNibbles(const uint8_t q[16], uint8_t u[32]) {
+  for (int i = 0; i < 16; ++i) u[i] = q[i] & 15;
+  for (int i = 0; i < 16; ++i) u[i + 16] = q[i] >> 4;
+}
+
+void AddFifthBits(const uint8_t high[4], uint8_t u[32]) {
+  for (int i = 0; i < 32; ++i) u[i] = static_cast<uint8_t>(u[i] | (high[i / 8] >> (i % 8) & 1) << 4);
+}
+
+void Integers(const BlockQ4_0& block, uint32_t, uint8_t u[32]) {
+  SplitNibbles(block.q, u);
+}
+void Integers(const BlockQ4_1& block, uint32_t, uint8_t u[32]) {
+  SplitNibbles(block.q, u);
+}
+
+void Integers(const BlockQ5_0& block, uint32_t, uint8_t u[32]) {
+  SplitNibbles(block.q, u);
+  AddFifthBits(block.high, u);
+}
+
+void Integers(const BlockQ5_1& block, uint32_t, uint8_t u[32]) {
+  SplitNibbles(block.q, u);
+  AddFifthBits(block.high, u);
+}
+
+void Integers(const BlockQ4_K& block, uint32_t j, uint8_t u[32]) {
+  const uint8_t* q = block.q + j / 2 * 32;
+  uint32_t shift = j % 2 * 4;
+  for (int i = 0; i < 32; ++i) u[i] = q[i] >> shift & 15;
+}
+
+void Integers(const BlockQ5_K& block, uint32_t j, uint8_t u[32]) {
+  const uint8_t* q = block.q + j / 2 * 32;
+  uint32_t shift = j % 2 * 4;
+  for (int i = 0; i < 32; ++i) u[i] = static_cast<uint8_t>((q[i] >> shift & 15) | (block.high[i] >> j & 1) << 4);
+}
+
+void Integers(const BlockQ6_K& block, uint32_t j, uint8_t u[32]) {
+  const uint8_t* low = block.low + j / 4 * 64 + j % 2 * 32;
+  const uint8_t* high = block.high + j / 4 * 32;
+  uint32_t low_shift = j % 4 / 2 * 4, high_shift = j % 4 * 2;
+  for (int i = 0; i < 32; ++i) {
+    u[i] = static_cast<uint8_t>((low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4);
+  }
+}
+
+// Scales(block, b, row, unit): writes what the unit's header keeps of a stored block that starts at its block b.
+
+void StoreHalf(std::byte* header, uint32_t index, uint16_t value) {
+  std::memcpy(header + index * sizeof(value), &value, sizeof(value));
+}
+
+template <class Block>
+concept HasMin = requires(Block block) { block.m; };
+
+template <class Block>
+void Scales(const Block& block, uint32_t b, uint32_t row, std::byte* unit) {
+  StoreHalf(unit, b * kRowGroup + row, block.d);
+  if constexpr (HasMin<Block>) StoreHalf(unit, kRowGroup + row, block.m);
+}
+
+template <class Block>
+void KScales(const Block& block, uint32_t row, std::byte* unit) {
+  StoreHalf(unit, row, block.d);
+  StoreHalf(unit, kRowGroup + row, block.dmin);
+  for (uint32_t j = 0; j < 8; ++j) {
+    ScaleMin sm = KScaleMin(block.scales, j);
+    unit[64 + j * kRowGroup + row] = std::byte{sm.scale};
+    unit[192 + j * kRowGroup + row] = std::byte{sm.min};
+  }
+}
+
+void Scales(const BlockQ4_K& block, uint32_t, uint32_t row, std::byte* unit) {
+  KScales(block, row, unit);
+}
+void Scales(const BlockQ5_K& block, uint32_t, uint32_t row, std::byte* unit) {
+  KScales(block, row, unit);
+}
+
+void Scales(const BlockQ6_K& block, uint32_t, uint32_t row, std::byte* unit) {
+  StoreHalf(unit, row, block.d);
+  for (uint32_t j = 0; j < 16; ++j) {
+    unit[64 + j * kRowGroup + row] = std::byte{static_cast<uint8_t>(block.scales[j])};
+  }
+}
+
+/// The 8 vectors of a block, one byte per integer, to their stored form.
+template <uint32_t bits>
+void CompressBlock(const uint8_t vectors[512], std::byte* ints) {
+  uint8_t* out = reinterpret_cast<uint8_t*>(ints);
+  if constexpr (bits == 8) {
+    std::memcpy(out, vectors, 512);
+    return;
+  }
+  for (int i = 0; i < 256; ++i) out[i] = static_cast<uint8_t>((vectors[i] & 15) | vectors[i + 256] << 4);
+  if constexpr (bits == 5) {
+    for (int i = 0; i < 64; ++i) {
+      int plane = 0;
+      for (int j = 0; j < 8; ++j) plane |= vectors[64 * j + i] >> 4 << j;
+      out[256 + i] = static_cast<uint8_t>(plane);
+    }
+  }
+  if constexpr (bits == 6) {
+    for (int i = 0; i < 128; ++i) {
+      int plane = 0;
+      for (int j = 0; j < 4; ++j) plane |= vectors[256 * (i / 64) + 64 * j + i % 64] >> 4 << (2 * j);
+      out[256 + i] = static_cast<uint8_t>(plane);
+    }
+  }
+}
+
+/// The inverse for one integer.
+uint8_t PackedInteger(const std::byte* ints, uint32_t bits, uint32_t row, uint32_t column) {
+  const uint8_t* in = reinterpret_cast<const uint8_t*>(ints);
+  uint32_t j = column / 4, lane = row * 4 + column % 4;
+  if (bits == 8) return in[64 * j + lane];
+  uint32_t low = in[64 * (j % 4) + lane] >> (j / 4 * 4) & 15;
+  uint32_t high = 0;
+  if (bits == 5) high = in[256 + lane] >> j & 1;
+  if (bits == 6) high = in[256 + 64 * (j / 4) + lane] >> (j % 4 * 2) & 3;
+  return static_cast<uint8_t>(low | high << 4);
+}
+
+/// @param source  the group's first row.
+template <class Block, class Unit>
+void PackQuantizedGroup(const std::byte* source, size_t row_bytes, uint32_t rows, uint32_t cols, std::byte* out) {
+  constexpr uint32_t kStoredColumns = sizeof(Block) > 100 ? kSuperColumns : kBlockColumns;
+  uint8_t vectors[512] = {};  // Lanes of missing rows stay zero.
+  for (uint32_t first = 0; first < cols; first += Unit::kColumns, out += Unit::kBytes) {
+    std::memset(out, 0, Unit::kBytes);
+    for (uint32_t b = 0; b < Unit::kBlocks && first + b * 32 < cols; ++b) {
+      uint32_t column = first + b * 32;
+      for (uint32_t row = 0; row < rows; ++row) {
+        const std::byte* stored = source + row * row_bytes + column / kStoredColumns * sizeof(Block);
+        const Block& block = *reinterpret_cast<const Block*>(stored);
+        if (column % kStoredColumns == 0) Scales(block, b, row, out);
+        uint8_t u[32];
+        Integers(block, column % kStoredColumns / 32, u);
+        for (uint32_t j = 0; j < kBlockVectors; ++j) std::memcpy(vectors + 64 * j + 4 * row, u + 4 * j, 4);
+      }
+      CompressBlock<Unit::kBits>(vectors, out + Unit::kHeaderBytes + b * Unit::kBlockBytes);
+    }
+  }
+}
+
+template <size_t element_bytes>
+void PackFloatGroup(const std::byte* source, size_t row_bytes, uint32_t rows, uint32_t cols, std::byte* out) {
+  size_t used = size_t{cols} * kRowGroup * element_bytes;
+  if (rows < kRowGroup) std::memset(out, 0, used);
+  std::memset(out + used, 0, RoundUpToLine(used) - used);
+  for (uint32_t row = 0; row < rows; ++row) {
+    const std::byte* in = source + row * row_bytes;
+    for (uint32_t k = 0; k < cols; ++k) {
+      std::memcpy(out + (size_t{k} * kRowGroup + row) * element_bytes, in + k * element_bytes, element_bytes);
+    }
+  }
+}
+
+void PackGroup(DType dtype, const std::byte* source, size_t row_bytes, uint32_t rows, uint32_t cols, std::byte* out) {
+  switch (dtype) {
+    case DType::kF32:
+      return PackFloatGroup<4>(source, row_bytes, rows, cols, out);
+    case DType::kF16:
+    case DType::kBF16:
+      return PackFloatGroup<2>(source, row_bytes, rows, cols, out);
+#define KVIST_PACK(type) \
+  case DType::k##type:   \
+    return PackQuantizedGroup<Block##type, PackedUnit<DType::k##type>>(source, row_bytes, rows, cols, out)
+      KVIST_PACK(Q8_0);
+      KVIST_PACK(Q5_0);
+      KVIST_PACK(Q4_0);
+      KVIST_PACK(Q5_1);
+      KVIST_PACK(Q4_1);
+      KVIST_PACK(Q5_K);
+      KVIST_PACK(Q4_K);
+      KVIST_PACK(Q6_K);
+#undef KVIST_PACK
+  }
+  CheckFailed(__FILE__, __LINE__, "known dtype");
+}
+
+float LoadHalf(const std::byte* header, uint32_t index) {
+  uint16_t bits;
+  std::memcpy(&bits, header + index * sizeof(bits), sizeof(bits));
+  return F16ToF32(bits);
+}
+
+}  // namespace
+
+bool UsesQuantizedActivations(DType dtype) {
+  return dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16;
+}
+
+absl::Status CheckPackable(DType dtype, uint32_t rows, uint32_t cols) {
+  const DTypeInfo& info = InfoOf(dtype);
+  if (rows == 0 || cols == 0 || cols > kColumnsMax || cols % info.block_elements != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a matrix of ", rows, " rows and ", cols, " columns of type ", std::string(info.name),
+                     ": rows must be at least 1, columns a multiple of ", info.block_elements, " up to ", kColumnsMax));
+  }
+  return absl::OkStatus();
+}
+
+size_t GroupBytes(DType dtype, uint32_t cols) {
+  if (!UsesQuantizedActivations(dtype)) return RoundUpToLine(RowBytes(dtype, cols) * kRowGroup);
+  return VisitUnit(dtype, [cols](auto unit) {
+    using Unit = decltype(unit);
+    return size_t{(cols + Unit::kColumns - 1) / Unit::kColumns} * Unit::kBytes;
+  });
+}
+
+size_t PackedBytes(DType dtype, uint32_t rows, uint32_t cols) {
+  return RowGroups(rows) * GroupBytes(dtype, cols);
+}
+
+size_t ActivationRowBytes(uint32_t cols) {
+  return RoundUpToLine(RoundUpToLine(cols) + cols / 32 * sizeof(ActivationMeta));
+}
+
+void PackRowGroups(DType dtype, const std::byte* source, uint32_t rows, uint32_t cols, uint32_t group_begin,
+                   uint32_t group_end, std::byte* packed) {
+  KVIST_CHECK(CheckPackable(dtype, rows, cols).ok() && group_end <= RowGroups(rows));
+  size_t row_bytes = RowBytes(dtype, cols), group_bytes = GroupBytes(dtype, cols);
+  for (uint32_t group = group_begin; group < group_end; ++group) {
+    uint32_t first = group * kRowGroup;
+    PackGroup(dtype, source + first * row_bytes, row_bytes, std::min(kRowGroup, rows - first), cols,
+              packed + group * group_bytes);
+  }
+}
+
+void ReadPackedBlock(const PackedMatrix& matrix, uint32_t row, uint32_t block, PackedBlock& out) {
+  VisitUnit(matrix.dtype, [&](auto unit_type) {
+    using Unit = decltype(unit_type);
+    const std::byte* unit = matrix.data + row / kRowGroup * GroupBytes(matrix.dtype, matrix.cols) +
+                            size_t{block / Unit::kBlocks} * Unit::kBytes;
+    uint32_t r = row % kRowGroup, b = block % Unit::kBlocks;
+    const std::byte* ints = unit + Unit::kHeaderBytes + b * Unit::kBlockBytes;
+    for (uint32_t i = 0; i < 32; ++i) {
+      out.q[i] = static_cast<int16_t>(PackedInteger(ints, Unit::kBits, r, i) - static_cast<int>(Unit::kOffset));
+    }
+    out.scale[0] = out.scale[1] = 1;
+    out.has_min = Unit::kHasMin;
+    out.min = 0;
+    if constexpr (Unit::kColumns < kSuperColumns) {
+      out.d = LoadHalf(unit, b * kRowGroup + r);
+      if (Unit::kHasMin) out.min = LoadHalf(unit, kRowGroup + r);
+    } else if constexpr (Unit::kHasMin) {
+      out.d = LoadHalf(unit, r) * static_cast<float>(unit[64 + b * kRowGroup + r]);
+      out.min = -(LoadHalf(unit, kRowGroup + r) * static_cast<float>(unit[192 + b * kRowGroup + r]));
+    } else {
+      out.d = LoadHalf(unit, r);
+      for (uint32_t h = 0; h < 2; ++h) out.scale[h] = static_cast<int8_t>(unit[64 + (2 * b + h) * kRowGroup + r]);
+    }
+  });
+}
+
+void UnpackRow(const PackedMatrix& matrix, uint32_t row, float* out) {
+  KVIST_CHECK(row < matrix.rows);
+  if (UsesQuantizedActivations(matrix.dtype)) {
+    for (uint32_t b = 0; b < matrix.cols / 32; ++b) {
+      PackedBlock block;
+      ReadPackedBlock(matrix, row, b, block);
+      for (uint32_t i = 0; i < 32; ++i) {
+        float product = block.d * static_cast<float>(block.scale[i / 16]) * static_cast<float>(block.q[i]);
+        out[b * 32 + i] = block.has_min ? product + block.min : product;
+      }
+    }
+    return;
+  }
+  const std::byte* group = matrix.data + row / kRowGroup * GroupBytes(matrix.dtype, matrix.cols);
+  for (uint32_t k = 0; k < matrix.cols; ++k) {
+    uint32_t index = k * kRowGroup + row % kRowGroup;
+    if (matrix.dtype == DType::kF32) {
+      std::memcpy(out + k, group + size_t{index} * 4, 4);
+    } else {
+      uint16_t bits;
+      std::memcpy(&bits, group + size_t{index} * 2, 2);
+      out[k] = matrix.dtype == DType::kF16 ? F16ToF32(bits) : Bf16ToF32(bits);
+    }
+  }
+}
+
+}  // namespace kvist::kernels
