@@ -34,7 +34,7 @@ class Prng {
 
   /// Uniform in [0, bound); bias below 2^-32 for bounds under 2^32. REQUIRES: bound > 0.
   constexpr uint64_t Below(uint64_t bound) {
-    return static_cast<uint64_t>((static_cast<__extension__ unsigned __int128>(Next()) * bound) >> 64);
+    return static_cast<uint64_t>((static_cast<unsigned __int128>(Next()) * bound) >> 64);
   }
 
   /// Uniform in [0, 1).
