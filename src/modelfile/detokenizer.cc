@@ -3,27 +3,6 @@
 
 namespace kvist {
 
-namespace {
-
-/// Moves the whole characters at the front of `pending` to `out`, U+FFFD for what can be none. Leaves an incomplete
-/// character behind, or replaces that too when `last`.
-void TakeCharacters(std::string& pending, bool last, std::string& out) {
-  std::string_view rest = pending;
-  while (!rest.empty()) {
-    const size_t valid = ValidUtf8Prefix(rest);
-    out.append(rest.substr(0, valid));
-    rest.remove_prefix(valid);
-    if (rest.empty()) break;
-    const Utf8Char c = ReadUtf8(rest);
-    if (c.kind == Utf8Char::Kind::kIncomplete && !last) break;
-    out.append(kReplacementUtf8);
-    rest.remove_prefix(c.bytes);
-  }
-  pending.erase(0, pending.size() - rest.size());
-}
-
-}  // namespace
-
 Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool render_control, bool strip_leading_space)
     : tokenizer_(tokenizer),
       render_control_(render_control),

@@ -73,4 +73,19 @@ void AppendUtf8(uint32_t code, std::string& out) {
   }
 }
 
+void TakeCharacters(std::string& pending, bool last, std::string& out) {
+  std::string_view rest = pending;
+  while (!rest.empty()) {
+    const size_t valid = ValidUtf8Prefix(rest);
+    out.append(rest.substr(0, valid));
+    rest.remove_prefix(valid);
+    if (rest.empty()) break;
+    const Utf8Char c = ReadUtf8(rest);
+    if (c.kind == Utf8Char::Kind::kIncomplete && !last) break;
+    out.append(kReplacementUtf8);
+    rest.remove_prefix(c.bytes);
+  }
+  pending.erase(0, pending.size() - rest.size());
+}
+
 }  // namespace kvist
