@@ -1,0 +1,122 @@
+#pragma once
+
+/// @file
+/// The step loop: requests come in, a policy decides how far each advances, an executor computes, tokens go out.
+/// One thread owns all of it and calls RunOnce; other threads only post (Submit, Cancel). The engine waits for nothing but
+/// its executor and its inbox, and takes time from the injected Clock, so the same loop serves users and runs in virtual time.
+/// Non-goals: HTTP, templates, what an executor is.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "engine/generation.h"
+#include "engine/request.h"
+#include "kv/kv_memory.h"
+#include "modelfile/tokenizer.h"
+#include "sched/policy.h"
+#include "step/executor.h"
+
+namespace kvist::engine {
+
+struct EngineOptions {
+  uint32_t waiting_max = 1024;  ///< Requests not yet started; more are refused.
+};
+
+/// Snapshot for metrics; any thread.
+struct EngineStats {
+  uint64_t running = 0, waiting = 0;
+  uint64_t steps = 0, preemptions = 0;
+  uint64_t prompt_tokens = 0, cached_tokens = 0, computed_tokens = 0, generated_tokens = 0;
+  uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
+  uint64_t kv_frames = 0, kv_frames_free = 0, kv_frames_cached = 0;
+  uint64_t step_ns = 0;            ///< Sum of step times.
+  TimeNs last_step_at{0};          ///< Start of the running step, or end of the last one.
+};
+
+class Engine {
+ public:
+  /// All references must outlive the engine. `memory` is the KV memory whose spans `executor` reads.
+  Engine(step::Executor& executor, kv::KvMemory& memory, sched::SchedulerPolicy& policy, const Tokenizer& tokenizer,
+         const Clock& clock, const EngineOptions& options = {});
+  ~Engine();
+
+  /// Queues a request. `sink` is called on the engine thread, in order; the last event has a finish reason. A request that can
+  /// never run ends with an InvalidArgument event; a full queue ends it with ResourceExhausted. Any thread.
+  RequestId Submit(GenerationRequest request, EventSink sink);
+
+  /// Ends a request at once, whatever it is doing; its last event says kCancelled. Unknown ids are ignored. Any thread.
+  void Cancel(RequestId id);
+
+  /// One turn of the loop without blocking: takes posts, takes a finished step, starts the next one.
+  /// @return false when there is nothing to do until a post or a completion. Errors of the executor end every request.
+  bool RunOnce();
+
+  /// Runs the loop on a thread of its own until Stop.
+  void Start();
+  /// @param drain  finish what was submitted before; else cancel it. Later submissions are refused. Returns when idle.
+  void Stop(bool drain);
+
+  /// Longest prompt and output together. The smaller of the model's context and the KV memory.
+  uint32_t context_tokens_max() const { return context_tokens_max_; }
+  EngineStats Stats() const;
+
+ private:
+  struct Post {
+    RequestId id;
+    std::unique_ptr<Request> request;  ///< Null = cancel.
+  };
+
+  bool DrainInbox();
+  bool TakeResult();
+  bool StartStep();
+  void Admit(std::unique_ptr<Request> request);
+  absl::Status Check(const Request& request) const;
+  void ApplyCancel(RequestId id);
+  void Preempt(Request& request);
+  void AddSlice(Request& request, uint32_t tokens);
+  void ApplySlice(const step::StepResult& result, uint32_t slice_index, uint32_t sampled_index, uint32_t logprobs_index);
+  void Finish(RequestId id, FinishReason reason, absl::Status status = absl::OkStatus());
+  bool CancelAll();
+  void FailAll(const absl::Status& status);
+  void PublishStats();
+  Request* FindRequest(RequestId id);
+  void Loop();
+
+  step::Executor& executor_;
+  kv::KvMemory& memory_;
+  sched::SchedulerPolicy& policy_;
+  const Tokenizer& tokenizer_;
+  const Clock& clock_;
+  const EngineOptions options_;
+  uint32_t context_tokens_max_;
+
+  // Engine thread only.
+  std::vector<std::unique_ptr<Request>> running_;  ///< Admission order.
+  std::vector<std::unique_ptr<Request>> waiting_;  ///< Arrival order.
+  std::vector<sched::RequestView> running_views_, waiting_views_;
+  sched::StepDecision decision_;
+  step::StepPlan plan_;
+  bool in_flight_ = false;
+  uint64_t next_step_ = 0;
+  EngineStats work_;  ///< Counters as the engine thread sees them.
+
+  mutable std::mutex mutex_;  ///< Guards inbox_, stats_, stopping_, draining_.
+  std::condition_variable wake_;
+  std::vector<Post> inbox_;
+  EngineStats stats_;
+  bool woken_ = false, stopping_ = false, draining_ = false;
+  std::atomic<uint64_t> next_request_{1};
+  std::thread thread_;
+};
+
+}  // namespace kvist::engine

@@ -1,0 +1,62 @@
+#pragma once
+
+/// @file
+/// What goes into the engine and what comes out of it: plain data.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/clock.h"
+#include "base/units.h"
+#include "step/executor.h"
+
+namespace kvist::engine {
+
+/// A prompt and how to go on from it.
+struct GenerationRequest {
+  std::vector<TokenId> prompt;       ///< At least one token.
+  uint32_t max_tokens = UINT32_MAX;  ///< Output tokens; the context's end bounds it too.
+  step::Sampling sampling;
+  std::vector<step::TokenBias> biases;  ///< Each token at most once.
+  std::vector<std::string> stop;        ///< Output ends before any of these; they are not emitted.
+  std::vector<TokenId> stop_tokens;     ///< As end-of-generation tokens.
+  bool ignore_eos = false;              ///< End-of-generation tokens do not end the output.
+  bool strip_leading_space = false;     ///< Drop the first space of the output (see Detokenizer).
+  uint64_t cache_namespace = 0;         ///< Prompts share KV blocks only inside a namespace.
+  TenantId tenant{};
+  uint8_t priority = 128;               ///< 0 = most urgent.
+  TimeNs first_token_due = kTimeNever;
+};
+
+enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled, kError };
+
+struct Usage {
+  uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;  ///< Of the prompt, found in KV memory at first admission.
+  uint32_t output_tokens = 0;
+};
+
+/// One token of the output, for `logprobs`.
+struct TokenEvent {
+  TokenId token;
+  float logprob = 0;
+  std::vector<step::TokenLogprob> top;  ///< Likeliest first.
+};
+
+/// Part of a request's output. Text never ends inside a character or inside what may become a stop string.
+struct GenerationEvent {
+  RequestId id;
+  std::string text;                 ///< May be empty.
+  std::vector<TokenEvent> tokens;   ///< Tokens whose text is complete with this event; only when logprobs are wanted.
+  std::vector<TokenId> token_ids;   ///< The same tokens, always.
+  FinishReason finish = FinishReason::kNone;
+  absl::Status status;              ///< Not OK only with kError.
+  Usage usage;                      ///< So far.
+};
+
+using EventSink = std::function<void(GenerationEvent&&)>;
+
+}  // namespace kvist::engine

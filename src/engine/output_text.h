@@ -1,0 +1,48 @@
+#pragma once
+
+/// @file
+/// Turns a request's output tokens into text that may be shown: whole characters, never part of a stop string.
+/// One per request; engine thread only.
+
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "engine/generation.h"
+#include "modelfile/tokenizer.h"
+
+namespace kvist::engine {
+
+class OutputText {
+ public:
+  /// `tokenizer` must outlive this.
+  OutputText(const Tokenizer& tokenizer, std::vector<std::string> stop, bool strip_leading_space);
+
+  /// Takes the next token. @return true when a stop string is complete; what follows it is dropped.
+  bool Push(TokenEvent token);
+
+  /// No more tokens will come: what was held back becomes ready.
+  void Finish();
+
+  /// Moves what is ready to `event`: text, and the tokens that it is made of.
+  void TakeReady(GenerationEvent& event);
+
+ private:
+  struct HeldToken {
+    TokenEvent token;
+    size_t text_begin, text_end;  ///< Bytes of output text; equal for tokens without text.
+  };
+
+  size_t HeldBackBytes() const;
+
+  Detokenizer detokenizer_;
+  std::vector<std::string> stop_;
+  std::string pending_;          ///< Text not yet ready, then ready text up to ready_.
+  size_t ready_ = 0;             ///< Bytes of pending_ that may be shown.
+  size_t taken_ = 0;             ///< Bytes handed out before pending_.
+  std::vector<HeldToken> held_;
+  bool stopped_ = false;
+  bool all_ready_ = false;
+};
+
+}  // namespace kvist::engine

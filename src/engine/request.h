@@ -1,0 +1,53 @@
+#pragma once
+
+/// @file
+/// A request inside the engine: what it knows, how much of it is computed, what it may still do. Engine thread only.
+
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "engine/generation.h"
+#include "engine/output_text.h"
+
+namespace kvist::engine {
+
+struct Request {
+  Request(RequestId request_id, GenerationRequest request_input, EventSink event_sink, const Tokenizer& tokenizer, TimeNs now)
+      : id(request_id),
+        input(std::move(request_input)),
+        sink(std::move(event_sink)),
+        tokens(input.prompt),
+        text(tokenizer, input.stop, input.strip_leading_space),
+        arrived_at(now) {}
+
+  uint32_t known() const { return static_cast<uint32_t>(tokens.size()); }
+  uint32_t output_count() const { return known() - static_cast<uint32_t>(input.prompt.size()); }
+
+  const RequestId id;
+  const GenerationRequest input;
+  EventSink sink;
+  std::vector<TokenId> tokens;  ///< Prompt, then output. Known; the first `computed` have keys and values.
+  uint32_t computed = 0;
+  bool has_memory = false;      ///< Has a KV sequence.
+  bool in_step = false;         ///< The running step has a slice of it.
+  bool cancelled = false;
+  uint32_t output_max = 0;      ///< Set at admission.
+  OutputText text;
+  Usage usage;
+  const TimeNs arrived_at;
+  std::vector<step::TokenCount> counts;                    ///< For penalties; empty unless some are set.
+  absl::flat_hash_map<TokenId, uint32_t> counts_index;
+  bool counted = false;
+
+  bool NeedsCounts() const {
+    const step::Sampling& s = input.sampling;
+    return s.repetition_penalty != 1.0f || s.presence_penalty != 0.0f || s.frequency_penalty != 0.0f;
+  }
+  void Count(TokenId token, bool is_output) {
+    auto [it, inserted] = counts_index.try_emplace(token, static_cast<uint32_t>(counts.size()));
+    if (inserted) counts.push_back({token, 0, 0});
+    ++(is_output ? counts[it->second].in_output : counts[it->second].in_prompt);
+  }
+};
+
+}  // namespace kvist::engine

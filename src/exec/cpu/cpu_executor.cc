@@ -1,0 +1,164 @@
+#include "exec/cpu/cpu_executor.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/status.h"
+
+namespace kvist::exec {
+
+kv::PageLayout LayoutOf(const model::ModelSpec& spec) {
+  return kv::PageLayout::Dense(spec.layers, spec.kv_heads, spec.key_width, spec.value_width);
+}
+
+CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const CpuExecutorOptions& options,
+                         const kv::SpanTable& spans, const Clock& clock)
+    : model_(std::move(model)),
+      options_(options),
+      spans_(spans),
+      clock_(clock),
+      name_(Cat("cpu-", kernels::IsaName(options.isa))),
+      pool_(options.threads),
+      barrier_(options.threads),
+      scratch_(options.threads) {
+  limits_ = {.tokens_per_step_max = options.tokens_per_step_max,
+             .slices_per_step_max = options.slices_per_step_max,
+             .block_tokens = kv::kBlockTokens,
+             .hot_bytes = options.frames_count * LayoutOf(model_->spec).frame_bytes(),
+             .vocab_size = model_->spec.vocab_size,
+             .context_tokens_max = options.context_tokens_max,
+             .steps_in_flight_max = 1};
+}
+
+absl::StatusOr<std::unique_ptr<CpuExecutor>> CpuExecutor::Create(std::shared_ptr<const model::Model> model,
+                                                                 const CpuExecutorOptions& options,
+                                                                 const kv::SpanTable& spans, const Clock& clock) {
+  KVIST_CHECK(options.threads >= 1 && options.tokens_per_step_max >= 1 && options.slices_per_step_max >= 1);
+  auto executor = std::unique_ptr<CpuExecutor>(new CpuExecutor(std::move(model), options, spans, clock));
+  kv::PageLayout layout = LayoutOf(executor->model_->spec);
+  KVIST_ASSIGN_OR_RETURN(executor->arena_, kv::FrameArena::Create(options.frames_count, layout.frame_bytes()));
+  KVIST_ASSIGN_OR_RETURN(executor->weights_, Weights::Pack(executor->model_, executor->pool_, options.progress));
+  KVIST_ASSIGN_OR_RETURN(executor->program_,
+                         Program::Compile(*executor->model_, executor->weights_, layout,
+                                          kernels::KernelsFor(options.isa), options.tokens_per_step_max, options.threads));
+  executor->step_bytes_ = executor->weights_.packed_bytes();
+  executor->runner_ = std::thread([e = executor.get()] { e->RunnerLoop(); });
+  return executor;
+}
+
+CpuExecutor::~CpuExecutor() {
+  if (!runner_.joinable()) return;
+  {
+    std::lock_guard lock(mutex_);
+    state_ = State::kStop;
+  }
+  submitted_.notify_one();
+  runner_.join();
+}
+
+absl::Status CpuExecutor::Submit(step::StepPlan&& plan) {
+  std::unique_lock lock(mutex_);
+  if (state_ != State::kIdle) return absl::UnavailableError("a step is under way");
+  lock.unlock();  // Idle: the runner touches nothing until the state changes.
+  KVIST_RETURN_IF_ERROR(batch_.Build(plan, limits_, spans_, arena_));
+  result_.id = plan.id;
+  result_.plan = std::move(plan);
+  result_.sampled.resize(batch_.sampled_count);
+  result_.logprobs.resize(batch_.logprobs_count);
+  result_.scores.resize(batch_.scores_count);
+  result_.logits.resize(size_t{batch_.logits_rows} * limits_.vocab_size);
+  lock.lock();
+  state_ = State::kSubmitted;
+  lock.unlock();
+  submitted_.notify_one();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<step::StepResult>> CpuExecutor::Poll() {
+  std::lock_guard lock(mutex_);
+  if (state_ != State::kDone) return std::nullopt;
+  state_ = State::kIdle;
+  return std::optional<step::StepResult>(std::move(result_));
+}
+
+void CpuExecutor::RunnerLoop() {
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      submitted_.wait(lock, [this] { return state_ == State::kSubmitted || state_ == State::kStop; });
+      if (state_ == State::kStop) return;
+    }
+    RunStep();
+    {
+      std::lock_guard lock(mutex_);
+      if (state_ == State::kStop) return;
+      state_ = State::kDone;
+    }
+    if (wake_) wake_();
+  }
+}
+
+void CpuExecutor::RunStep() {
+  result_.started_at = clock_.Now();
+  const uint32_t outputs = static_cast<uint32_t>(batch_.outputs.size());
+  pool_.Run([&](uint32_t worker) {
+    program_.RunBody(batch_, worker, barrier_);
+    for (uint32_t first = 0; first < outputs; first += Program::kHeadRows) {
+      const uint32_t count = std::min(Program::kHeadRows, outputs - first);
+      program_.RunHead(batch_, first, count, worker, barrier_);
+      for (uint32_t i = worker; i < count; i += options_.threads) {
+        FinishOutput(batch_.outputs[first + i], program_.Logits(i), worker);
+      }
+      barrier_.Wait();  // The next rows overwrite these logits.
+    }
+  });
+  result_.bytes_moved = step_bytes_;
+  result_.finished_at = clock_.Now();
+}
+
+void CpuExecutor::FinishOutput(const OutputRow& output, const float* logits, uint32_t worker) {
+  const std::span<const float> row(logits, limits_.vocab_size);
+  if (output.logits >= 0) std::ranges::copy(row, result_.logits.begin() + size_t(output.logits) * limits_.vocab_size);
+  if (output.score >= 0) {
+    const uint32_t target = result_.plan.score_targets[output.score].value;
+    result_.scores[output.score] = kernels::LogprobOf(row, kernels::LogSumExp(row), target);
+  }
+  if (output.sampled >= 0) Sample(output, row, worker);
+}
+
+void CpuExecutor::Sample(const OutputRow& output, std::span<const float> logits, uint32_t worker) {
+  const step::StepPlan& plan = result_.plan;
+  const step::Slice& slice = plan.slices[output.slice];
+  const step::Sampling& sampling = *slice.sampling;
+  WorkerScratch& scratch = scratch_[worker];
+  scratch.uses.clear();
+  for (uint32_t i = 0; i < slice.counts_count; ++i) {
+    const step::TokenCount& count = plan.counts[slice.counts_begin + i];
+    scratch.uses.push_back({count.token.value, count.in_prompt, count.in_output});
+  }
+  scratch.biases.clear();
+  for (uint32_t i = 0; i < slice.biases_count; ++i) {
+    const step::TokenBias& bias = plan.biases[slice.biases_begin + i];
+    scratch.biases.push_back({bias.token.value, bias.bias});
+  }
+  const kernels::SamplingParams params{.temperature = sampling.temperature,
+                                       .top_k = sampling.top_k,
+                                       .top_p = sampling.top_p,
+                                       .min_p = sampling.min_p,
+                                       .repetition_penalty = sampling.repetition_penalty,
+                                       .presence_penalty = sampling.presence_penalty,
+                                       .frequency_penalty = sampling.frequency_penalty,
+                                       .seed = sampling.seed};
+  const uint64_t position = uint64_t{slice.position} + slice.tokens_count;
+  const uint32_t token =
+      kernels::SampleToken(logits, params, scratch.uses, scratch.biases, position, scratch.sampling);
+  result_.sampled[output.sampled] = TokenId{token};
+  if (output.logprobs < 0) return;
+  const double log_sum = kernels::LogSumExp(logits);
+  step::TokenLogprob* out = result_.logprobs.data() + output.logprobs;
+  *out++ = {TokenId{token}, kernels::LogprobOf(logits, log_sum, token)};
+  kernels::TopLogprobs(logits, log_sum, sampling.logprobs_count, scratch.sampling, scratch.top);
+  for (const kernels::TokenLogprob& entry : scratch.top) *out++ = {TokenId{entry.token}, entry.logprob};
+}
+
+}  // namespace kvist::exec

@@ -1,0 +1,100 @@
+#pragma once
+
+/// @file
+/// The executor for this machine's processor: packs a model's weights once, then runs step plans on a team of threads.
+/// Results have the same bits for every number of threads, batch and chunking (kernels/kernel_table.h says why).
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "exec/cpu/program.h"
+#include "exec/cpu/step_batch.h"
+#include "exec/cpu/weights.h"
+#include "kernels/dispatch.h"
+#include "kernels/sampling.h"
+#include "kv/frame_arena.h"
+#include "kv/span_table.h"
+#include "model/model.h"
+#include "platform/thread_pool.h"
+#include "step/executor.h"
+
+namespace kvist::exec {
+
+struct CpuExecutorOptions {
+  uint32_t threads = 1;
+  kernels::Isa isa = kernels::Isa::kReference;
+  uint32_t tokens_per_step_max = 512;
+  uint32_t slices_per_step_max = 64;
+  uint32_t context_tokens_max = 0;
+  uint32_t frames_count = 0;  ///< Blocks of KV memory.
+  LoadProgress progress;
+};
+
+class CpuExecutor final : public step::Executor {
+ public:
+  /// @param spans  read inside Submit; must outlive the executor.
+  static absl::StatusOr<std::unique_ptr<CpuExecutor>> Create(std::shared_ptr<const model::Model> model,
+                                                             const CpuExecutorOptions& options,
+                                                             const kv::SpanTable& spans, const Clock& clock);
+  ~CpuExecutor() override;
+
+  std::string_view Name() const override { return name_; }
+  const step::ExecutorLimits& Limits() const override { return limits_; }
+  absl::Status Submit(step::StepPlan&& plan) override;
+  absl::StatusOr<std::optional<step::StepResult>> Poll() override;
+  std::optional<TimeNs> NextCompletion() const override { return std::nullopt; }
+  void SetWake(std::function<void()> wake) override { wake_ = std::move(wake); }
+
+  /// Bytes of packed weights, and of one block of KV memory.
+  uint64_t weight_bytes() const { return weights_.packed_bytes(); }
+
+ private:
+  enum class State : uint8_t { kIdle, kSubmitted, kDone, kStop };
+
+  CpuExecutor(std::shared_ptr<const model::Model> model, const CpuExecutorOptions& options, const kv::SpanTable& spans,
+              const Clock& clock);
+
+  void RunnerLoop();
+  void RunStep();
+  void FinishOutput(const OutputRow& output, const float* logits, uint32_t worker);
+  void Sample(const OutputRow& output, std::span<const float> logits, uint32_t worker);
+
+  struct WorkerScratch {
+    kernels::SamplingScratch sampling;
+    std::vector<kernels::TokenUse> uses;
+    std::vector<kernels::LogitBias> biases;
+    std::vector<kernels::TokenLogprob> top;
+  };
+
+  std::shared_ptr<const model::Model> model_;
+  const CpuExecutorOptions options_;
+  const kv::SpanTable& spans_;
+  const Clock& clock_;
+  std::string name_;
+  step::ExecutorLimits limits_;
+  ThreadPool pool_;
+  SpinBarrier barrier_;
+  Weights weights_;
+  kv::FrameArena arena_;
+  Program program_;
+  uint64_t step_bytes_ = 0;  ///< Weights that every step reads.
+  std::vector<WorkerScratch> scratch_;
+  std::function<void()> wake_;
+
+  // Handed between the caller and the runner: whoever the state names owns batch_ and result_.
+  std::mutex mutex_;
+  std::condition_variable submitted_;
+  State state_ = State::kIdle;
+  StepBatch batch_;
+  step::StepResult result_;
+  std::thread runner_;
+};
+
+/// Pages of a model's KV blocks.
+kv::PageLayout LayoutOf(const model::ModelSpec& spec);
+
+}  // namespace kvist::exec

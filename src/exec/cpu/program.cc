@@ -1,0 +1,168 @@
+#include "exec/cpu/program.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/status.h"
+
+namespace kvist::exec {
+
+void Program::RunBody(const StepBatch& batch, uint32_t worker, SpinBarrier& barrier) {
+  Execute(body_, {&batch, worker, static_cast<uint32_t>(batch.rows.size()), 0}, barrier);
+}
+
+void Program::RunHead(const StepBatch& batch, uint32_t first, uint32_t count, uint32_t worker, SpinBarrier& barrier) {
+  KVIST_CHECK(count <= kHeadRows);
+  Execute(head_, {&batch, worker, count, first}, barrier);
+}
+
+void Program::Execute(const std::vector<Instr>& instrs, const Team& team, SpinBarrier& barrier) {
+  for (const Instr& instr : instrs) {
+    std::visit([&](const auto& op) { Do(op, team); }, instr);
+    barrier.Wait();
+  }
+}
+
+void Program::Do(const RopeTablesInstr&, const Team& team) {
+  auto [begin, end] = MyRows(team);
+  for (size_t kind = 0; kind < model_->graph.ropes.size(); ++kind) {
+    const model::RopeSpec& rope = model_->graph.ropes[kind];
+    const size_t pairs = rope.dims / 2;
+    for (uint32_t row = begin; row < end; ++row) {
+      const double position = team.batch->rows[row].position;
+      for (size_t i = 0; i < pairs; ++i) {
+        double angle = position * rope.inv_freq[i];
+        cos_[kind][row * pairs + i] = static_cast<float>(std::cos(angle) * rope.magnitude);
+        sin_[kind][row * pairs + i] = static_cast<float>(std::sin(angle) * rope.magnitude);
+      }
+    }
+  }
+}
+
+void Program::Do(const QuantizeInstr& instr, const Team& team) {
+  auto [begin, end] = MyRows(team);
+  kernels_->quantize_rows(instr.x.At(begin), instr.x.stride, end - begin, instr.cols,
+                          quantized_ + begin * kernels::ActivationRowBytes(instr.cols));
+}
+
+void Program::Do(const EmbedInstr& instr, const Team& team) {
+  auto [begin, end] = MyRows(team);
+  for (uint32_t row = begin; row < end; ++row) {
+    weights_->EmbeddingRow(instr.weight, team.batch->rows[row].token, instr.out.At(row));
+    if (instr.scale != 1.0f) kernels_->scale(instr.out.At(row), instr.scale, instr.width, instr.out.At(row));
+  }
+}
+
+void Program::Do(const NormInstr& instr, const Team& team) {
+  auto [begin, end] = MyRows(team);
+  for (uint32_t row = begin; row < end; ++row) {
+    for (uint32_t group = 0; group < instr.groups; ++group) {
+      const size_t offset = size_t{group} * instr.width;
+      kernels_->rms_norm(instr.x.At(row) + offset, instr.weight, instr.width, model_->spec.norm_epsilon,
+                         instr.out.At(row) + offset);
+    }
+  }
+}
+
+void Program::Do(const LinearInstr& instr, const Team& team) {
+  const uint32_t groups = kernels::RowGroups(instr.matrix.rows);
+  auto [begin, end] = ShareOf(groups, team.worker, threads_);
+  if (begin == end || team.rows == 0) return;
+  const void* x = instr.quantized ? static_cast<const void*>(quantized_) : instr.x.data;
+  const size_t x_stride = instr.quantized ? kernels::ActivationRowBytes(instr.matrix.cols) : instr.x.stride * sizeof(float);
+  kernels_->matmul(instr.matrix, x, x_stride, team.rows, begin, end, instr.out.data, instr.out.stride);
+  if (instr.bias == nullptr) return;
+  const uint32_t first = begin * kernels::kRowGroup;
+  const uint32_t count = std::min(end * kernels::kRowGroup, instr.matrix.rows) - first;
+  for (uint32_t row = 0; row < team.rows; ++row) {
+    float* y = instr.out.At(row) + first;
+    kernels_->add(y, instr.bias + first, count, y);
+  }
+}
+
+void Program::Do(const RopeInstr& instr, const Team& team) {
+  auto [begin, end] = MyRows(team);
+  const model::RopeSpec& rope = model_->graph.ropes[instr.rope];
+  const size_t pairs = rope.dims / 2;
+  const auto layout = rope.half_split ? kernels::RopePairs::kHalves : kernels::RopePairs::kAdjacent;
+  for (uint32_t row = begin; row < end; ++row) {
+    kernels_->rope(instr.x.At(row), instr.heads, model_->spec.key_width, rope.dims, cos_[instr.rope] + row * pairs,
+                   sin_[instr.rope] + row * pairs, layout);
+  }
+}
+
+void Program::Do(const StoreInstr& instr, const Team& team) {
+  auto [begin, end] = MyRows(team);
+  const uint32_t key_width = model_->spec.key_width, value_width = model_->spec.value_width;
+  for (uint32_t row = begin; row < end; ++row) {
+    const TokenRow& token = team.batch->rows[row];
+    for (uint32_t head = 0; head < layout_.kv_heads(); ++head) {
+      kernels_->store_key(instr.k.At(row) + head * key_width, key_width, token.slot,
+                          reinterpret_cast<uint16_t*>(token.frame + layout_.KeyOffset(instr.layer, head)));
+      kernels_->store_value(instr.v.At(row) + head * value_width, value_width, token.slot,
+                            reinterpret_cast<uint16_t*>(token.frame + layout_.ValueOffset(instr.layer, head)));
+    }
+  }
+}
+
+void Program::Do(const AttendInstr& instr, const Team& team) {
+  const StepBatch& batch = *team.batch;
+  const uint32_t kv_heads = layout_.kv_heads();
+  const uint32_t group = model_->spec.heads / kv_heads;
+  const uint32_t tasks = static_cast<uint32_t>(batch.runs.size()) * kv_heads;
+  // Dealt out like cards: neighbouring runs of a prompt grow evenly, so the workers' shares are nearly equal.
+  for (uint32_t task = team.worker; task < tasks; task += threads_) {
+    const QueryRun& run = batch.runs[task / kv_heads];
+    const uint32_t head = task % kv_heads;
+    attention::AttendDense(
+        *kernels_,
+        {.view = {batch.view_blocks.data() + run.view_begin, run.view_count},
+         .query_index = run.query_index,
+         .tokens = run.rows,
+         .queries = instr.q.At(run.row) + size_t{head} * group * model_->spec.key_width,
+         .query_stride = instr.q.stride,
+         .out = instr.out.At(run.row) + size_t{head} * group * model_->spec.value_width,
+         .out_stride = instr.out.stride,
+         .key_offset = layout_.KeyOffset(instr.layer, head),
+         .value_offset = layout_.ValueOffset(instr.layer, head),
+         .group = group,
+         .key_dim = model_->spec.key_width,
+         .value_dim = model_->spec.value_width,
+         .window = instr.window,
+         .scale = instr.scale},
+        scratch_[team.worker]);
+  }
+}
+
+void Program::Do(const AddInstr& instr, const Team& team) {
+  auto [begin, end] = MyRows(team);
+  for (uint32_t row = begin; row < end; ++row) {
+    kernels_->add(instr.a.At(row), instr.b.At(row), instr.width, instr.out.At(row));
+  }
+}
+
+void Program::Do(const GatedInstr& instr, const Team& team) {
+  auto [begin, end] = MyRows(team);
+  auto* kernel = instr.activation == model::Activation::kSilu ? kernels_->silu_mul : kernels_->gelu_tanh_mul;
+  for (uint32_t row = begin; row < end; ++row) {
+    kernel(instr.gate.At(row), instr.up.At(row), instr.width, instr.out.At(row));
+  }
+}
+
+void Program::Do(const GatherInstr& instr, const Team& team) {
+  auto [begin, end] = MyRows(team);
+  for (uint32_t i = begin; i < end; ++i) {
+    const float* source = instr.x.At(team.batch->outputs[team.first_output + i].row);
+    std::copy_n(source, instr.width, instr.out.At(i));
+  }
+}
+
+void Program::Do(const SoftcapInstr& instr, const Team& team) {
+  auto [begin, end] = MyRows(team);
+  for (uint32_t row = begin; row < end; ++row) {
+    kernels_->softcap(instr.x.At(row), instr.cap, instr.width, instr.x.At(row));
+  }
+}
+
+}  // namespace kvist::exec

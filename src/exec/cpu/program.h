@@ -1,0 +1,146 @@
+#pragma once
+
+/// @file
+/// A model's graph made ready for this machine: every buffer allocated, every operation bound to its weights, quantisation
+/// of activations made explicit and shared. Compiled once, run for every step by a team of workers without allocation.
+/// Non-goals: addresses (StepBatch), sampling.
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "attention/dense.h"
+#include "exec/cpu/step_batch.h"
+#include "exec/cpu/weights.h"
+#include "kernels/kernel_table.h"
+#include "kv/page_layout.h"
+#include "model/model.h"
+#include "platform/anonymous_memory.h"
+#include "platform/thread_pool.h"
+
+namespace kvist::exec {
+
+/// f32 rows in the workspace.
+struct Rows {
+  float* data = nullptr;
+  size_t stride = 0;  ///< Floats.
+  float* At(uint32_t row) const { return data + row * stride; }
+};
+
+/// Fills the cos and sin tables of every rotary kind for the step's positions.
+struct RopeTablesInstr {};
+/// Quantises rows of x for the products that follow.
+struct QuantizeInstr {
+  Rows x;
+  uint32_t cols;
+};
+struct EmbedInstr {
+  model::WeightId weight;
+  Rows out;
+  uint32_t width;
+  float scale;
+};
+struct NormInstr {
+  Rows x, out;
+  const float* weight;
+  uint32_t groups, width;
+};
+struct LinearInstr {
+  Rows x, out;
+  kernels::PackedMatrix matrix;
+  const float* bias;  ///< Or null.
+  bool quantized;     ///< Reads the rows of the last QuantizeInstr instead of x.
+};
+struct RopeInstr {
+  Rows x;
+  uint32_t heads;
+  uint16_t rope;
+};
+struct StoreInstr {
+  Rows k, v;
+  uint32_t layer;
+};
+struct AttendInstr {
+  Rows q, out;
+  uint32_t layer, window;
+  float scale;
+};
+struct AddInstr {
+  Rows a, b, out;
+  uint32_t width;
+};
+struct GatedInstr {
+  Rows gate, up, out;
+  uint32_t width;
+  model::Activation activation;
+};
+struct GatherInstr {
+  Rows x, out;
+  uint32_t width;
+};
+struct SoftcapInstr {
+  Rows x;
+  uint32_t width;
+  float cap;
+};
+using Instr = std::variant<RopeTablesInstr, QuantizeInstr, EmbedInstr, NormInstr, LinearInstr, RopeInstr, StoreInstr,
+                           AttendInstr, AddInstr, GatedInstr, GatherInstr, SoftcapInstr>;
+
+class Program {
+ public:
+  /// Output rows that one run of the head computes; more wanted rows take more runs.
+  static constexpr uint32_t kHeadRows = 32;
+
+  static absl::StatusOr<Program> Compile(const model::Model& model, const Weights& weights, const kv::PageLayout& layout,
+                                         const kernels::KernelTable& kernels, uint32_t tokens_max, uint32_t threads);
+
+  /// All layers, for every token of the batch. Called by every worker of the team at once; all pass the same arguments.
+  void RunBody(const StepBatch& batch, uint32_t worker, SpinBarrier& barrier);
+
+  /// Logits of outputs [first, first + count), count <= kHeadRows. As RunBody.
+  void RunHead(const StepBatch& batch, uint32_t first, uint32_t count, uint32_t worker, SpinBarrier& barrier);
+
+  /// After RunHead. @param index < count. @return [vocab_size]
+  const float* Logits(uint32_t index) const { return logits_.At(index); }
+
+ private:
+  class Compiler;
+
+  struct Team {
+    const StepBatch* batch;
+    uint32_t worker;
+    uint32_t rows;        ///< Rows that the instruction works on.
+    uint32_t first_output;
+  };
+
+  void Execute(const std::vector<Instr>& instrs, const Team& team, SpinBarrier& barrier);
+  void Do(const RopeTablesInstr& instr, const Team& team);
+  void Do(const QuantizeInstr& instr, const Team& team);
+  void Do(const EmbedInstr& instr, const Team& team);
+  void Do(const NormInstr& instr, const Team& team);
+  void Do(const LinearInstr& instr, const Team& team);
+  void Do(const RopeInstr& instr, const Team& team);
+  void Do(const StoreInstr& instr, const Team& team);
+  void Do(const AttendInstr& instr, const Team& team);
+  void Do(const AddInstr& instr, const Team& team);
+  void Do(const GatedInstr& instr, const Team& team);
+  void Do(const GatherInstr& instr, const Team& team);
+  void Do(const SoftcapInstr& instr, const Team& team);
+
+  std::pair<uint32_t, uint32_t> MyRows(const Team& team) const { return ShareOf(team.rows, team.worker, threads_); }
+
+  const model::Model* model_ = nullptr;
+  const Weights* weights_ = nullptr;
+  const kernels::KernelTable* kernels_ = nullptr;
+  kv::PageLayout layout_;
+  uint32_t threads_ = 1;
+  std::vector<Instr> body_, head_;
+  Rows logits_;
+  AnonymousMemory workspace_;
+  std::byte* quantized_ = nullptr;     ///< [rows][ActivationRowBytes(cols)] of the last QuantizeInstr.
+  std::vector<float*> cos_, sin_;      ///< Per rotary kind: [tokens_max][dims / 2].
+  std::vector<attention::DenseScratch> scratch_;  ///< Per worker.
+};
+
+}  // namespace kvist::exec
