@@ -1,0 +1,58 @@
+#pragma once
+
+/// @file
+/// Assembles a running engine from a model file: opens and packs the model, sizes KV memory by what is free, and wires
+/// executor, memory, policy, tokenizer and chat template together. Used by the commands, the quality tools and tests.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "exec/cpu/cpu_executor.h"
+#include "kv/kv_memory.h"
+#include "model/model.h"
+#include "modelfile/chat_template.h"
+#include "modelfile/tokenizer.h"
+#include "sched/policy.h"
+
+namespace kvist::runtime {
+
+struct RuntimeOptions {
+  std::string model_path;
+  uint32_t threads = 0;             ///< 0 = one per core this process may use.
+  std::string isa;                  ///< "" = the fastest this machine has.
+  uint64_t kv_memory_bytes = 0;     ///< 0 = sized from free memory.
+  uint32_t context_tokens_max = 0;  ///< 0 = the model's trained context, or what KV memory holds if that is less.
+  uint32_t tokens_per_step_max = 512;
+  uint32_t chunk_tokens_max = 512;
+  uint32_t requests_max = 64;       ///< Running at once.
+  uint32_t waiting_max = 1024;
+  std::string policy = "chunked";
+  bool reuse = true;                ///< Keep finished KV blocks for later prompts.
+  exec::LoadProgress progress;
+};
+
+/// Everything a served model needs. Members are destroyed in reverse order.
+struct Runtime {
+  RealClock clock;
+  std::shared_ptr<const model::Model> model;
+  std::unique_ptr<const Tokenizer> tokenizer;
+  std::optional<ChatTemplate> chat_template;  ///< Absent when the file has none.
+  absl::Status chat_template_status;          ///< Why it is absent.
+  std::unique_ptr<kv::KvMemory> memory;
+  std::unique_ptr<exec::CpuExecutor> executor;
+  std::unique_ptr<sched::SchedulerPolicy> policy;
+  std::unique_ptr<engine::Engine> engine;     ///< Not started.
+  std::string model_id;                       ///< File name without folder and ending.
+  uint64_t kv_bytes = 0;
+  uint32_t threads = 0;
+};
+
+/// Errors: those of opening and building the model; InvalidArgument for options that do not fit, with the numbers.
+absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options);
+
+}  // namespace kvist::runtime
