@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "kernels/avx2/avx2.h"
+#include "kernels/avx512/avx512.h"
 #include "kernels/reference/reference.h"
 #include "platform/cpu_features.h"
 
@@ -26,6 +28,8 @@ struct IsaEntry {
 /// Every instruction set of this program, slowest first.
 constexpr std::array kIsas{
     IsaEntry{Isa::kReference, "reference", &kReferenceKernels, Always},
+    IsaEntry{Isa::kAvx2, "avx2", &avx2::kKernels, [](const CpuFeatures& cpu) { return cpu.avx2; }},
+    IsaEntry{Isa::kAvx512, "avx512", &avx512::kKernels, [](const CpuFeatures& cpu) { return cpu.avx512_vnni; }},
 };
 
 const IsaEntry& EntryOf(Isa isa) {

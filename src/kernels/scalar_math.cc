@@ -22,8 +22,10 @@ inline float ExpInline(float x) {
   float n = shifted - C::kRound;
   float r = std::fma(n, C::kMinusLn2High, x);
   r = std::fma(n, C::kMinusLn2Low, r);
-  float p = C::kExp[4];
-  for (int i = 3; i >= 0; --i) p = std::fma(p, r, C::kExp[i]);
+  float p = std::fma(C::kExp[4], r, C::kExp[3]);  // Written out, so that ExpRow's loop becomes vector code.
+  p = std::fma(p, r, C::kExp[2]);
+  p = std::fma(p, r, C::kExp[1]);
+  p = std::fma(p, r, C::kExp[0]);
   p = std::fma(p, r, 1.0f);
   p = std::fma(p, r, 1.0f);
   int32_t power = static_cast<int32_t>(std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(C::kRound));

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// The reference kernels: each function of KernelTable in plain C++, as its definition reads. Slow and obvious on purpose;
-/// every other instruction set is held against it bit for bit.
+/// The reference kernels: each function of KernelTable in plain C++, as its definition reads. Slow and obvious on
+/// purpose; every other instruction set is held against it bit for bit.
 
 #include "kernels/kernel_table.h"
 

@@ -1,0 +1,16 @@
+#pragma once
+
+/// @file
+/// The AVX2 kernels: the floor that every machine has.
+
+#include "kernels/kernel_table.h"
+
+namespace kvist::kernels::avx2 {
+
+void QuantizeRows(const float* x, size_t x_stride, uint32_t tokens, uint32_t cols, std::byte* out);
+void MatMul(const PackedMatrix& w, const void* activations, size_t activation_stride, uint32_t tokens,
+            uint32_t group_begin, uint32_t group_end, float* y, size_t y_stride);
+
+extern const KernelTable kKernels;
+
+}  // namespace kvist::kernels::avx2

@@ -1,0 +1,269 @@
+#include <immintrin.h>
+
+#include "kernels/avx2/avx2.h"
+#include "kernels/kernel_table.h"
+#include "kernels/packed_layout.h"
+
+namespace kvist::kernels::avx2 {
+namespace {
+
+#include "kernels/avx2/native.inc"
+
+constexpr uint32_t kFloatTokens = 2;
+constexpr uint32_t kQuantizedTokens = 4;
+constexpr uint32_t kCacheBytes = 192 << 10;
+
+#include "kernels/generic/matmul_float.inc"
+
+/// Int vector `j` of a block for half of the rows; `ints` points at that half of vector 0. The bytes are unsigned but
+/// for 8 bits, where the offset is undone (w = u - 128).
+template <uint32_t bits>
+KVIST_INLINE __m256i LoadInts(const uint8_t* ints, int j) {
+  auto line = [ints](int i) __attribute__((always_inline)) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ints + 64 * i));
+  };
+  if constexpr (bits == 8) return _mm256_xor_si256(line(j), _mm256_set1_epi8(-128));
+  const __m256i nibble = _mm256_set1_epi8(15);
+  __m256i low = line(j % 4);
+  if (j >= 4) low = _mm256_srli_epi16(low, 4);
+  low = _mm256_and_si256(low, nibble);
+  if constexpr (bits == 5) {
+    __m256i high = line(4);
+    high = j < 4 ? _mm256_slli_epi16(high, 4 - j) : _mm256_srli_epi16(high, j - 4);
+    low = _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi8(16)));
+  }
+  if constexpr (bits == 6) {
+    __m256i high = line(4 + j / 4);
+    int shift = 4 - 2 * (j % 4);
+    high = shift >= 0 ? _mm256_slli_epi16(high, shift) : _mm256_srli_epi16(high, -shift);
+    low = _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi8(48)));
+  }
+  return low;
+}
+
+KVIST_INLINE __m256i Quad(const int8_t* q) {
+  int32_t bits;
+  __builtin_memcpy(&bits, q, 4);
+  return _mm256_set1_epi32(bits);
+}
+
+/// Sums of pairs u * q in 16 bits. They cannot overflow: 8-bit weights go in as magnitudes (up to 128) with the sign
+/// moved to the activation (at most 127), 2 * 128 * 127 = 32512.
+template <uint32_t bits>
+KVIST_INLINE __m256i PairSums(__m256i w, __m256i magnitude, __m256i q) {
+  if constexpr (bits == 8) return _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(q, w));
+  return _mm256_maddubs_epi16(w, q);
+}
+
+/// Int vectors whose pair sums may be added in 16 bits: 2 * (2^bits - 1) * 127 * n <= 32767.
+constexpr int VectorsPerSum(uint32_t bits) {
+  return bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
+}
+
+/// sums[t] += u * q over `count` int vectors from vector `begin`; x points at the block's activations of the first
+/// token.
+template <uint32_t bits, uint32_t tokens, int begin, int count>
+KVIST_INLINE void Dot(const uint8_t* ints, const int8_t* x, size_t stride, __m256i* sums) {
+  constexpr int kStep = VectorsPerSum(bits) < count ? VectorsPerSum(bits) : count;
+  const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 8
+  for (int first = begin; first < begin + count; first += kStep) {
+    __m256i pairs[tokens];
+#pragma GCC unroll 8
+    for (int j = first; j < first + kStep; ++j) {
+      __m256i w = LoadInts<bits>(ints, j);
+      __m256i magnitude = bits == 8 ? _mm256_abs_epi8(w) : w;
+#pragma GCC unroll 4
+      for (uint32_t t = 0; t < tokens; ++t) {
+        __m256i p = PairSums<bits>(w, magnitude, Quad(x + t * stride + 4 * j));
+        pairs[t] = j == first ? p : _mm256_add_epi16(pairs[t], p);
+      }
+    }
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < tokens; ++t) sums[t] = _mm256_add_epi32(sums[t], _mm256_madd_epi16(pairs[t], ones));
+  }
+}
+
+KVIST_INLINE __m256 Halves(const uint8_t* p) {
+  return LoadHalf(reinterpret_cast<const uint16_t*>(p));
+}
+
+KVIST_INLINE __m256 Bytes(const uint8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+KVIST_INLINE __m256 SignedBytes(const uint8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+
+/// Scales of one block for 8 rows: d (times the sub-scale), m, and Q6_K's two sub-scales.
+struct BlockScales {
+  __m256 d, m, first, last;
+};
+
+/// @param half  0 for rows 0..7 of the group, 1 for the others.
+template <DType dtype>
+KVIST_INLINE BlockScales LoadScales(const uint8_t* unit, uint32_t b, uint32_t half) {
+  using Unit = PackedUnit<dtype>;
+  const uint8_t* halves = unit + 16 * half;
+  const uint8_t* bytes = unit + 64 + 8 * half;
+  BlockScales s{};
+  if constexpr (Unit::kColumns < 256) {
+    s.d = Halves(halves + 32 * b);
+    if constexpr (Unit::kHasMin) s.m = Halves(halves + 32);
+  } else if constexpr (Unit::kHasMin) {
+    s.d = Mul(Halves(halves), Bytes(bytes + 16 * b));
+    s.m = Sub(Set(-0.0f), Mul(Halves(halves + 32), Bytes(bytes + 128 + 16 * b)));
+  } else {
+    s.d = Halves(halves);
+    s.first = SignedBytes(bytes + 32 * b);
+    s.last = SignedBytes(bytes + 32 * b + 16);
+  }
+  return s;
+}
+
+/// What the offset of the unsigned integers adds up to over activations of this sum; 8-bit weights were made signed.
+template <DType dtype>
+KVIST_INLINE __m256i Correction(int32_t sum) {
+  constexpr int kOffset = dtype == DType::kQ8_0 ? 0 : static_cast<int>(PackedUnit<dtype>::kOffset);
+  return _mm256_set1_epi32(-kOffset * sum);
+}
+
+/// The exact integer sums of one block as floats, [tokens].
+template <DType dtype, uint32_t tokens>
+KVIST_INLINE void BlockSums(const uint8_t* ints, const int8_t* x, const ActivationMeta* meta, size_t stride,
+                            const BlockScales& s, Native* out) {
+  constexpr uint32_t kBits = PackedUnit<dtype>::kBits;
+  auto meta_of = [ meta, stride ](uint32_t t) __attribute__((always_inline))->const ActivationMeta& {
+    return *reinterpret_cast<const ActivationMeta*>(reinterpret_cast<const std::byte*>(meta) + t * stride);
+  };
+  __m256i sums[tokens];
+  if constexpr (dtype == DType::kQ6_K) {
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < tokens; ++t) sums[t] = Correction<dtype>(meta_of(t).sum_first);
+    Dot<kBits, tokens, 0, 4>(ints, x, stride, sums);
+    // Every product and sum is an integer below 2^24; adding +0 keeps a zero positive, as an integer's is.
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < tokens; ++t) {
+      out[t] = Fma(s.first, _mm256_cvtepi32_ps(sums[t]), Set(0.0f));
+      sums[t] = Correction<dtype>(meta_of(t).sum - meta_of(t).sum_first);
+    }
+    Dot<kBits, tokens, 4, 4>(ints, x, stride, sums);
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < tokens; ++t) out[t] = Fma(s.last, _mm256_cvtepi32_ps(sums[t]), out[t]);
+  } else {
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < tokens; ++t) sums[t] = Correction<dtype>(meta_of(t).sum);
+    Dot<kBits, tokens, 0, 8>(ints, x, stride, sums);
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < tokens; ++t) out[t] = _mm256_cvtepi32_ps(sums[t]);
+  }
+}
+
+struct QuantizedTask;
+
+template <DType dtype, uint32_t tokens>
+void QuantizedTile(const QuantizedTask& task, const uint8_t* group, uint32_t first);
+
+#include "kernels/generic/matmul_quantized.inc"
+
+template <DType dtype, uint32_t tokens>
+void QuantizedTile(const QuantizedTask& task, const uint8_t* group, uint32_t first) {
+  using Unit = PackedUnit<dtype>;
+  const std::byte* x = task.activations + first * task.activation_stride;
+  const size_t stride = task.activation_stride, meta_offset = MetaOffset(task.cols);
+  Native acc[2][tokens];
+#pragma GCC unroll 4
+  for (uint32_t t = 0; t < tokens; ++t) acc[0][t] = acc[1][t] = Set(0.0f);
+  const uint32_t blocks = task.cols / 32;
+  for (uint32_t begin = 0; begin < blocks; begin += Unit::kBlocks, group += Unit::kBytes) {
+    for (uint32_t b = 0; b < Unit::kBlocks && begin + b < blocks; ++b) {
+      const auto* q = reinterpret_cast<const int8_t*>(x) + (begin + b) * 32;
+      const auto* meta = reinterpret_cast<const ActivationMeta*>(x + meta_offset) + begin + b;
+#pragma GCC unroll 2
+      for (uint32_t half = 0; half < 2; ++half) {
+        BlockScales s = LoadScales<dtype>(group, b, half);
+        Native sums[tokens];
+        const uint8_t* ints = group + Unit::kHeaderBytes + b * Unit::kBlockBytes + 32 * half;
+        BlockSums<dtype, tokens>(ints, q, meta, stride, s, sums);
+#pragma GCC unroll 4
+        for (uint32_t t = 0; t < tokens; ++t) {
+          const auto& m =
+              *reinterpret_cast<const ActivationMeta*>(reinterpret_cast<const std::byte*>(meta) + t * stride);
+          acc[half][t] = Fma(Mul(s.d, Set(m.scale)), sums[t], acc[half][t]);
+          if constexpr (Unit::kHasMin) acc[half][t] = Fma(s.m, Set(m.scaled_sum), acc[half][t]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (uint32_t t = 0; t < tokens; ++t) {
+    float* y = task.y + (first + t) * task.y_stride;
+    StoreFirst(y, acc[0][t], task.rows_left < 8 ? task.rows_left : 8);
+    if (task.rows_left > 8) StoreFirst(y + 8, acc[1][t], task.rows_left - 8);
+  }
+}
+
+KVIST_INLINE int32_t SumOf(__m256i v) {
+  __m128i a = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  a = _mm_add_epi32(a, _mm_shuffle_epi32(a, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(a, _mm_shuffle_epi32(a, 0xb1)));
+}
+
+KVIST_INLINE int32_t MaxOf(__m256i v) {
+  __m128i a = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  a = _mm_max_epi32(a, _mm_shuffle_epi32(a, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(a, _mm_shuffle_epi32(a, 0xb1)));
+}
+
+/// One block of 32 activations.
+KVIST_INLINE ActivationMeta QuantizeBlock(const float* x, int8_t* q) {
+  Native v[4];
+  __m256i bits = _mm256_setzero_si256();
+  // As integers, magnitudes order like floats, infinity and NaN on top.
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    v[i] = Load(x + 8 * i);
+    bits = _mm256_max_epi32(bits, _mm256_castps_si256(Abs(v[i])));
+  }
+  int32_t amax_bits = MaxOf(bits);
+  float amax = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(amax_bits)));
+  if (amax_bits >= 0x7f800000 || amax < 0x1p-120f) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), _mm256_setzero_si256());
+    float scale = amax_bits >= 0x7f800000 ? __builtin_nanf("") : 0.0f;
+    return {scale, scale, 0, 0};
+  }
+  Native inverse = Set(127.0f / amax);
+  __m256i n[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) n[i] = _mm256_cvtps_epi32(Mul(v[i], inverse));
+  int32_t sum_first = SumOf(_mm256_add_epi32(n[0], n[1]));
+  int32_t sum = sum_first + SumOf(_mm256_add_epi32(n[2], n[3]));
+  // Packing works inside 128-bit halves; the permutation puts groups of four back in order.
+  __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(n[0], n[1]), _mm256_packs_epi32(n[2], n[3]));
+  bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
+  float scale = amax / 127.0f;
+  return {scale, scale * static_cast<float>(sum), sum, sum_first};
+}
+
+}  // namespace
+
+void QuantizeRows(const float* x, size_t x_stride, uint32_t tokens, uint32_t cols, std::byte* out) {
+  const size_t meta_offset = MetaOffset(cols), used = meta_offset + cols / 32 * sizeof(ActivationMeta);
+  const size_t row_bytes = (used + 63) / 64 * 64;
+  for (uint32_t t = 0; t < tokens; ++t, out += row_bytes) {
+    auto* meta = reinterpret_cast<ActivationMeta*>(out + meta_offset);
+    for (uint32_t b = 0; b < cols / 32; ++b) {
+      meta[b] = QuantizeBlock(x + t * x_stride + b * 32, reinterpret_cast<int8_t*>(out) + b * 32);
+    }
+    __builtin_memset(out + cols, 0, meta_offset - cols);
+    __builtin_memset(out + used, 0, row_bytes - used);
+  }
+}
+
+void MatMul(const PackedMatrix& w, const void* activations, size_t activation_stride, uint32_t tokens,
+            uint32_t group_begin, uint32_t group_end, float* y, size_t y_stride) {
+  RunMatMul(w, activations, activation_stride, tokens, group_begin, group_end, y, y_stride);
+}
+
+}  // namespace kvist::kernels::avx2

@@ -1,0 +1,226 @@
+#include <immintrin.h>
+
+#include "kernels/avx512/avx512.h"
+#include "kernels/kernel_table.h"
+#include "kernels/packed_layout.h"
+
+namespace kvist::kernels::avx512 {
+namespace {
+
+#include "kernels/avx512/native.inc"
+
+constexpr uint32_t kFloatTokens = 4;
+constexpr uint32_t kQuantizedTokens = 8;
+constexpr uint32_t kCacheBytes = 1 << 20;
+
+#include "kernels/generic/matmul_float.inc"
+
+struct QuantizedTask;
+
+KVIST_INLINE __m512i LoadBytes(const uint8_t* p) {
+  return _mm512_loadu_si512(p);
+}
+
+/// a | (b & c).
+KVIST_INLINE __m512i OrAnd(__m512i a, __m512i b, __m512i c) {
+  return _mm512_ternarylogic_epi32(a, b, c, 0xf8);
+}
+
+/// Left by `bits` (right when negative); bits that cross into a neighbouring byte are for the caller to mask off.
+template <int bits>
+KVIST_INLINE __m512i Shift(__m512i v) {
+  if constexpr (bits > 0) return _mm512_slli_epi16(v, bits);
+  if constexpr (bits < 0) return _mm512_srli_epi16(v, -bits);
+  return v;
+}
+
+/// The 8 int vectors of a block.
+template <uint32_t bits>
+KVIST_INLINE void LoadInts(const uint8_t* ints, __m512i w[8]) {
+  if constexpr (bits == 8) {
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) w[j] = LoadBytes(ints + 64 * j);
+    return;
+  }
+  const __m512i nibble = _mm512_set1_epi8(15);
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    __m512i v = LoadBytes(ints + 64 * j);
+    w[j] = _mm512_and_si512(v, nibble);
+    w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), nibble);
+  }
+  if constexpr (bits == 5) {
+    const __m512i plane = LoadBytes(ints + 256), fifth = _mm512_set1_epi8(16);
+    w[0] = OrAnd(w[0], Shift<4>(plane), fifth);
+    w[1] = OrAnd(w[1], Shift<3>(plane), fifth);
+    w[2] = OrAnd(w[2], Shift<2>(plane), fifth);
+    w[3] = OrAnd(w[3], Shift<1>(plane), fifth);
+    w[4] = OrAnd(w[4], plane, fifth);
+    w[5] = OrAnd(w[5], Shift<-1>(plane), fifth);
+    w[6] = OrAnd(w[6], Shift<-2>(plane), fifth);
+    w[7] = OrAnd(w[7], Shift<-3>(plane), fifth);
+  }
+  if constexpr (bits == 6) {
+    const __m512i upper = _mm512_set1_epi8(48);
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      const __m512i plane = LoadBytes(ints + 256 + 64 * h);
+      w[4 * h] = OrAnd(w[4 * h], Shift<4>(plane), upper);
+      w[4 * h + 1] = OrAnd(w[4 * h + 1], Shift<2>(plane), upper);
+      w[4 * h + 2] = OrAnd(w[4 * h + 2], plane, upper);
+      w[4 * h + 3] = OrAnd(w[4 * h + 3], Shift<-2>(plane), upper);
+    }
+  }
+}
+
+KVIST_INLINE __m512 Halves(const uint8_t* p) {
+  return LoadHalf(reinterpret_cast<const uint16_t*>(p));
+}
+
+KVIST_INLINE __m512 Bytes(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+KVIST_INLINE __m512 SignedBytes(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+
+/// Scales of one block for 16 rows: d (times the sub-scale), m, and Q6_K's two sub-scales.
+struct BlockScales {
+  __m512 d, m, first, last;
+};
+
+template <DType dtype>
+KVIST_INLINE BlockScales LoadScales(const uint8_t* unit, uint32_t b) {
+  using Unit = PackedUnit<dtype>;
+  BlockScales s{};
+  if constexpr (Unit::kColumns < 256) {
+    s.d = Halves(unit + 32 * b);
+    if constexpr (Unit::kHasMin) s.m = Halves(unit + 32);
+  } else if constexpr (Unit::kHasMin) {
+    s.d = Mul(Halves(unit), Bytes(unit + 64 + 16 * b));
+    s.m = Sub(Set(-0.0f), Mul(Halves(unit + 32), Bytes(unit + 192 + 16 * b)));
+  } else {
+    s.d = Halves(unit);
+    s.first = SignedBytes(unit + 64 + 32 * b);
+    s.last = SignedBytes(unit + 64 + 32 * b + 16);
+  }
+  return s;
+}
+
+KVIST_INLINE __m512i Quad(const int8_t* q) {
+  int32_t bits;
+  __builtin_memcpy(&bits, q, 4);
+  return _mm512_set1_epi32(bits);
+}
+
+/// Adds the products of four int vectors, 16 columns.
+KVIST_INLINE __m512i DotFour(const __m512i* w, const int8_t* q, __m512i sum) {
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) sum = _mm512_dpbusd_epi32(sum, w[j], Quad(q + 4 * j));
+  return sum;
+}
+
+constexpr int Log2(uint32_t power) {
+  return power == 8 ? 3 : power == 16 ? 4 : power == 32 ? 5 : 7;
+}
+
+/// -offset * sum in every lane.
+template <uint32_t offset>
+KVIST_INLINE __m512i Correction(int32_t sum) {
+  if constexpr (offset == 0) return _mm512_setzero_si512();
+  return _mm512_slli_epi32(_mm512_set1_epi32(-sum), Log2(offset));
+}
+
+/// The exact integer sum of one block as floats.
+template <DType dtype>
+KVIST_INLINE __m512 BlockSum(const __m512i w[8], const int8_t* q, const ActivationMeta& meta, const BlockScales& s) {
+  constexpr uint32_t kOffset = PackedUnit<dtype>::kOffset;
+  if constexpr (dtype == DType::kQ6_K) {
+    __m512i first = DotFour(w, q, Correction<kOffset>(meta.sum_first));
+    __m512i last = DotFour(w + 4, q + 16, Correction<kOffset>(meta.sum - meta.sum_first));
+    // Every product and sum is an integer below 2^24; adding +0 keeps a zero positive, as an integer's is.
+    __m512 sum = Fma(s.first, _mm512_cvtepi32_ps(first), Set(0.0f));
+    return Fma(s.last, _mm512_cvtepi32_ps(last), sum);
+  } else {
+    __m512i sum = DotFour(w, q, Correction<kOffset>(meta.sum));
+    return _mm512_cvtepi32_ps(DotFour(w + 4, q + 16, sum));
+  }
+}
+
+template <DType dtype, uint32_t tokens>
+void QuantizedTile(const QuantizedTask& task, const uint8_t* group, uint32_t first);
+
+#include "kernels/generic/matmul_quantized.inc"
+
+template <DType dtype, uint32_t tokens>
+void QuantizedTile(const QuantizedTask& task, const uint8_t* group, uint32_t first) {
+  using Unit = PackedUnit<dtype>;
+  const std::byte* x = task.activations + first * task.activation_stride;
+  const size_t stride = task.activation_stride, meta_offset = MetaOffset(task.cols);
+  Native acc[tokens];
+#pragma GCC unroll 8
+  for (uint32_t t = 0; t < tokens; ++t) acc[t] = Set(0.0f);
+  const uint32_t blocks = task.cols / 32;
+  for (uint32_t begin = 0; begin < blocks; begin += Unit::kBlocks, group += Unit::kBytes) {
+    for (uint32_t b = 0; b < Unit::kBlocks && begin + b < blocks; ++b) {
+      __m512i w[8];
+      LoadInts<Unit::kBits>(group + Unit::kHeaderBytes + b * Unit::kBlockBytes, w);
+      BlockScales s = LoadScales<dtype>(group, b);
+#pragma GCC unroll 8
+      for (uint32_t t = 0; t < tokens; ++t) {
+        const auto* q = reinterpret_cast<const int8_t*>(x + t * stride) + (begin + b) * 32;
+        const auto& meta = *(reinterpret_cast<const ActivationMeta*>(x + t * stride + meta_offset) + begin + b);
+        acc[t] = Fma(Mul(s.d, Set(meta.scale)), BlockSum<dtype>(w, q, meta, s), acc[t]);
+        if constexpr (Unit::kHasMin) acc[t] = Fma(s.m, Set(meta.scaled_sum), acc[t]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (uint32_t t = 0; t < tokens; ++t) StoreFirst(task.y + (first + t) * task.y_stride, acc[t], task.rows_left);
+}
+
+/// One block of 32 activations.
+KVIST_INLINE ActivationMeta QuantizeBlock(const float* x, int8_t* q) {
+  __m512 a = Load(x), b = Load(x + 16);
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  // As integers, magnitudes order like floats, infinity and NaN on top.
+  __m512i bits = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
+                                  _mm512_and_si512(_mm512_castps_si512(b), magnitude));
+  int32_t amax_bits = _mm512_reduce_max_epi32(bits);
+  float amax = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(amax_bits)));
+  if (amax_bits >= 0x7f800000 || amax < 0x1p-120f) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), _mm256_setzero_si256());
+    float scale = amax_bits >= 0x7f800000 ? __builtin_nanf("") : 0.0f;
+    return {scale, scale, 0, 0};
+  }
+  Native inverse = Set(127.0f / amax);
+  __m512i qa = _mm512_cvtps_epi32(Mul(a, inverse)), qb = _mm512_cvtps_epi32(Mul(b, inverse));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(qa));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtepi32_epi8(qb));
+  int32_t sum_first = _mm512_reduce_add_epi32(qa);
+  int32_t sum = sum_first + _mm512_reduce_add_epi32(qb);
+  float scale = amax / 127.0f;
+  return {scale, scale * static_cast<float>(sum), sum, sum_first};
+}
+
+}  // namespace
+
+void QuantizeRows(const float* x, size_t x_stride, uint32_t tokens, uint32_t cols, std::byte* out) {
+  const size_t meta_offset = MetaOffset(cols), used = meta_offset + cols / 32 * sizeof(ActivationMeta);
+  const size_t row_bytes = (used + 63) / 64 * 64;
+  for (uint32_t t = 0; t < tokens; ++t, out += row_bytes) {
+    auto* meta = reinterpret_cast<ActivationMeta*>(out + meta_offset);
+    for (uint32_t b = 0; b < cols / 32; ++b) {
+      meta[b] = QuantizeBlock(x + t * x_stride + b * 32, reinterpret_cast<int8_t*>(out) + b * 32);
+    }
+    __builtin_memset(out + cols, 0, meta_offset - cols);
+    __builtin_memset(out + used, 0, row_bytes - used);
+  }
+}
+
+void MatMul(const PackedMatrix& w, const void* activations, size_t activation_stride, uint32_t tokens,
+            uint32_t group_begin, uint32_t group_end, float* y, size_t y_stride) {
+  RunMatMul(w, activations, activation_stride, tokens, group_begin, group_end, y, y_stride);
+}
+
+}  // namespace kvist::kernels::avx512

@@ -1,0 +1,260 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "kernels/kernels_testutil.h"
+#include "kernels/packed.h"
+#include "tensor/dequantize.h"
+
+namespace kvist::kernels {
+namespace {
+
+using testing::Activations;
+using testing::AllTypes;
+using testing::Difference;
+using testing::FastIsas;
+using testing::Numbers;
+using testing::OwnedMatrix;
+
+constexpr float kUntouched = 12345.0f;
+
+struct Shape {
+  uint32_t rows, cols, tokens;
+};
+
+std::string Describe(DType dtype, const Shape& s) {
+  return std::string(InfoOf(dtype).name) + " rows " + std::to_string(s.rows) + " cols " + std::to_string(s.cols) +
+         " tokens " + std::to_string(s.tokens);
+}
+
+/// y [tokens][rows + 3], the three columns of padding untouched if the kernel is right.
+std::vector<float> Product(const KernelTable& kernels, const PackedMatrix& w, const std::vector<float>& x,
+                           uint32_t tokens) {
+  size_t stride = w.rows + 3;
+  std::vector<float> y(tokens * stride, kUntouched);
+  Activations activations = testing::MakeActivations(kernels, w.dtype, x, tokens, w.cols);
+  kernels.matmul(w, activations.bytes.data(), activations.stride, tokens, 0, RowGroups(w.rows), y.data(), stride);
+  return y;
+}
+
+std::vector<Shape> ShapesOf(DType dtype) {
+  uint32_t block = InfoOf(dtype).block_elements;
+  std::vector<Shape> shapes;
+  for (uint32_t tokens = 1; tokens <= 33; tokens += tokens < 10 ? 1 : 7) shapes.push_back({19, block * 3, tokens});
+  for (uint32_t rows : {1u, 7u, 8u, 9u, 15u, 16u, 17u, 40u}) shapes.push_back({rows, block * 2, 3});
+  for (uint32_t blocks = 1; blocks <= 9; ++blocks) shapes.push_back({17, block * blocks, 5});
+  return shapes;
+}
+
+TEST(MatMulTest, EveryInstructionSetEqualsTheReference) {
+  Prng prng(3);
+  const KernelTable& reference = KernelsFor(Isa::kReference);
+  for (DType dtype : AllTypes()) {
+    for (const Shape& s : ShapesOf(dtype)) {
+      for (Numbers numbers : {Numbers::kPlain, Numbers::kWild, Numbers::kBroken}) {
+        auto source = numbers == Numbers::kPlain ? testing::RandomMatrix(dtype, s.rows, s.cols, prng)
+                                                 : testing::RandomBits(dtype, s.rows, s.cols, prng);
+        OwnedMatrix w = testing::Pack(dtype, source, s.rows, s.cols);
+        std::vector<float> x = testing::RandomRow(numbers, size_t{s.tokens} * s.cols, prng);
+        std::vector<float> expected = Product(reference, w.matrix, x, s.tokens);
+        for (Isa isa : FastIsas()) {
+          ASSERT_EQ(Difference(Product(KernelsFor(isa), w.matrix, x, s.tokens), expected), "")
+              << IsaName(isa) << " " << Describe(dtype, s);
+        }
+      }
+    }
+  }
+}
+
+// More activations than the cache budget of a pass, so that the walk goes over the weights several times.
+TEST(MatMulTest, LongBatchesEqualTheReference) {
+  Prng prng(4);
+  for (DType dtype : {DType::kQ4_0, DType::kF16}) {
+    Shape s{20, 8192, 131};
+    OwnedMatrix w = testing::Pack(dtype, testing::RandomMatrix(dtype, s.rows, s.cols, prng), s.rows, s.cols);
+    std::vector<float> x = testing::RandomRow(Numbers::kPlain, size_t{s.tokens} * s.cols, prng);
+    std::vector<float> expected = Product(KernelsFor(Isa::kReference), w.matrix, x, s.tokens);
+    for (Isa isa : FastIsas()) {
+      EXPECT_EQ(Difference(Product(KernelsFor(isa), w.matrix, x, s.tokens), expected), "")
+          << IsaName(isa) << " " << Describe(dtype, s);
+    }
+  }
+}
+
+TEST(MatMulTest, VocabularySizedMatricesEqualTheReference) {
+  Prng prng(5);
+  Shape s{151'936 + 5, 32, 1};
+  OwnedMatrix w =
+      testing::Pack(DType::kQ8_0, testing::RandomMatrix(DType::kQ8_0, s.rows, s.cols, prng), s.rows, s.cols);
+  std::vector<float> x = testing::RandomRow(Numbers::kPlain, s.cols, prng);
+  std::vector<float> expected = Product(KernelsFor(Isa::kReference), w.matrix, x, 1);
+  for (Isa isa : FastIsas())
+    EXPECT_EQ(Difference(Product(KernelsFor(isa), w.matrix, x, 1), expected), "") << IsaName(isa);
+}
+
+// The central promise: a token has the same bits alone, in a batch, and whoever computes which groups.
+TEST(MatMulTest, ATokenHasTheSameBitsAloneAndInABatch) {
+  Prng prng(6);
+  for (DType dtype : AllTypes()) {
+    Shape s{50, InfoOf(dtype).block_elements * 4, 33};
+    OwnedMatrix w = testing::Pack(dtype, testing::RandomMatrix(dtype, s.rows, s.cols, prng), s.rows, s.cols);
+    std::vector<float> x = testing::RandomRow(Numbers::kPlain, size_t{s.tokens} * s.cols, prng);
+    for (Isa isa : SupportedIsas()) {
+      const KernelTable& kernels = KernelsFor(isa);
+      std::vector<float> batch = Product(kernels, w.matrix, x, s.tokens);
+      size_t stride = s.rows + 3;
+      for (uint32_t t = 0; t < s.tokens; ++t) {
+        std::vector<float> one(x.begin() + t * s.cols, x.begin() + (t + 1) * s.cols);
+        Activations activations = testing::MakeActivations(kernels, dtype, one, 1, s.cols);
+        std::vector<float> y(stride, kUntouched);
+        for (uint32_t group = RowGroups(s.rows); group-- > 0;) {
+          kernels.matmul(w.matrix, activations.bytes.data(), activations.stride, 1, group, group + 1, y.data(), stride);
+        }
+        std::span<const float> in_batch(batch.data() + t * stride, stride);
+        ASSERT_EQ(Difference(y, in_batch), "") << IsaName(isa) << " token " << t << " of " << Describe(dtype, s);
+      }
+    }
+  }
+}
+
+TEST(MatMulTest, WritesOnlyTheGroupsAskedFor) {
+  Prng prng(7);
+  for (DType dtype : AllTypes()) {
+    uint32_t rows = 60, cols = InfoOf(dtype).block_elements, tokens = 5;
+    OwnedMatrix w = testing::Pack(dtype, testing::RandomMatrix(dtype, rows, cols, prng), rows, cols);
+    std::vector<float> x = testing::RandomRow(Numbers::kPlain, size_t{tokens} * cols, prng);
+    for (Isa isa : SupportedIsas()) {
+      Activations a = testing::MakeActivations(KernelsFor(isa), dtype, x, tokens, cols);
+      std::vector<float> y(tokens * rows, kUntouched);
+      KernelsFor(isa).matmul(w.matrix, a.bytes.data(), a.stride, tokens, 1, 2, y.data(), rows);
+      for (uint32_t i = 0; i < y.size(); ++i) {
+        bool inside = i % rows >= 16 && i % rows < 32;
+        ASSERT_EQ(y[i] == kUntouched, !inside) << IsaName(isa) << " " << InfoOf(dtype).name << " element " << i;
+      }
+    }
+  }
+}
+
+/// Rounding of one accumulation chain of `steps` f32 additions over terms whose magnitudes sum to `mass`.
+double ChainError(double steps, double mass) {
+  return (steps + 4) * 0x1p-24 * mass;
+}
+
+// The reference against double precision. The quantised types may err by the rounding of the activations, half a step
+// (amax / 254) per element, plus the f32 chain; the float types by the chain only.
+TEST(MatMulTest, ReferenceStaysWithinTheErrorBoundOfTheExactProduct) {
+  Prng prng(8);
+  for (DType dtype : AllTypes()) {
+    Shape s{32, 1024, 3};
+    auto source = testing::RandomMatrix(dtype, s.rows, s.cols, prng);
+    OwnedMatrix w = testing::Pack(dtype, source, s.rows, s.cols);
+    std::vector<float> x = testing::RandomRow(Numbers::kPlain, size_t{s.tokens} * s.cols, prng);
+    std::vector<float> y = Product(KernelsFor(Isa::kReference), w.matrix, x, s.tokens);
+    bool quantized = UsesQuantizedActivations(dtype);
+    for (uint32_t r = 0; r < s.rows; ++r) {
+      std::vector<float> row(s.cols);
+      DequantizeRow(dtype, source.data() + r * RowBytes(dtype, s.cols), s.cols, row.data());
+      for (uint32_t t = 0; t < s.tokens; ++t) {
+        double exact = 0, mass = 0, rounding = 0;
+        for (uint32_t k = 0; k < s.cols; ++k) {
+          const float* block = x.data() + t * s.cols + k / 32 * 32;
+          double amax = 0;
+          for (int i = 0; i < 32; ++i) amax = std::max(amax, std::abs(static_cast<double>(block[i])));
+          double w_k = row[k], x_k = x[t * s.cols + k];
+          exact += w_k * x_k;
+          mass += std::abs(w_k) * (quantized ? amax : std::abs(x_k));
+          rounding += quantized ? std::abs(w_k) * amax / 254 : 0;
+        }
+        double bound = rounding + ChainError(quantized ? s.cols / 16.0 : s.cols / 4.0, mass);
+        ASSERT_NEAR(y[t * (s.rows + 3) + r], exact, bound) << InfoOf(dtype).name << " row " << r << " token " << t;
+      }
+    }
+  }
+}
+
+// The same against the activations as they were quantised: what is left is the f32 chain.
+TEST(MatMulTest, ReferenceIsExactButForItsChain) {
+  Prng prng(9);
+  for (DType dtype : AllTypes()) {
+    if (!UsesQuantizedActivations(dtype)) continue;
+    Shape s{16, 1024, 1};
+    auto source = testing::RandomMatrix(dtype, s.rows, s.cols, prng);
+    OwnedMatrix w = testing::Pack(dtype, source, s.rows, s.cols);
+    std::vector<float> x = testing::RandomRow(Numbers::kPlain, s.cols, prng);
+    Activations a = testing::MakeActivations(KernelsFor(Isa::kReference), dtype, x, 1, s.cols);
+    const auto* q = reinterpret_cast<const int8_t*>(a.bytes.data());
+    const auto* meta = reinterpret_cast<const ActivationMeta*>(a.bytes.data() + s.cols);
+    std::vector<float> y = Product(KernelsFor(Isa::kReference), w.matrix, x, 1);
+    for (uint32_t r = 0; r < s.rows; ++r) {
+      std::vector<float> row(s.cols);
+      DequantizeRow(dtype, source.data() + r * RowBytes(dtype, s.cols), s.cols, row.data());
+      double exact = 0, mass = 0;
+      for (uint32_t k = 0; k < s.cols; ++k) {
+        double product = static_cast<double>(row[k]) * meta[k / 32].scale * q[k];
+        exact += product;
+        mass += std::abs(product);
+      }
+      EXPECT_NEAR(y[r], exact, ChainError(s.cols / 16.0, mass)) << InfoOf(dtype).name << " row " << r;
+    }
+  }
+}
+
+TEST(QuantizeRowsTest, EveryInstructionSetWritesTheBytesOfTheReference) {
+  Prng prng(10);
+  for (Numbers numbers : {Numbers::kPlain, Numbers::kWild, Numbers::kBroken}) {
+    for (uint32_t cols : {32u, 64u, 96u, 256u, 2048u}) {
+      std::vector<float> x = testing::RandomRow(numbers, size_t{7} * cols, prng);
+      // Halves and thirds of a step, where rounding to even shows.
+      for (uint32_t i = 0; i < 32; ++i) x[i] = static_cast<float>(i) / 2 - 7;
+      x[31] = 127;
+      Activations expected = testing::MakeActivations(KernelsFor(Isa::kReference), DType::kQ8_0, x, 7, cols);
+      for (Isa isa : FastIsas()) {
+        Activations got = testing::MakeActivations(KernelsFor(isa), DType::kQ8_0, x, 7, cols);
+        for (uint32_t t = 0; t < 7; ++t) {
+          const std::byte* a = got.bytes.data() + t * got.stride;
+          const std::byte* b = expected.bytes.data() + t * got.stride;
+          uint32_t q_bytes = (cols + 63) / 64 * 64;
+          ASSERT_EQ(std::memcmp(a, b, q_bytes), 0) << IsaName(isa) << " cols " << cols;
+          const auto* meta_a = reinterpret_cast<const ActivationMeta*>(a + q_bytes);
+          const auto* meta_b = reinterpret_cast<const ActivationMeta*>(b + q_bytes);
+          for (uint32_t i = 0; i < cols / 32; ++i) {
+            float got_floats[] = {meta_a[i].scale, meta_a[i].scaled_sum};
+            float expected_floats[] = {meta_b[i].scale, meta_b[i].scaled_sum};
+            ASSERT_EQ(Difference(got_floats, expected_floats), "") << IsaName(isa) << " block " << i;
+            ASSERT_EQ(meta_a[i].sum, meta_b[i].sum) << IsaName(isa) << " block " << i;
+            ASSERT_EQ(meta_a[i].sum_first, meta_b[i].sum_first) << IsaName(isa) << " block " << i;
+          }
+          const auto* tail_a = reinterpret_cast<const std::byte*>(meta_a + cols / 32);
+          ASSERT_TRUE(std::all_of(tail_a, a + got.stride, [](std::byte v) { return v == std::byte{0}; }));
+        }
+      }
+    }
+  }
+}
+
+// A number that is not finite must be seen in the answer of its token, and in no other.
+TEST(MatMulTest, NaNReachesTheWholeOutputRowAndNoOther) {
+  Prng prng(11);
+  for (DType dtype : AllTypes()) {
+    uint32_t rows = 20, cols = InfoOf(dtype).block_elements * 2, tokens = 9;
+    OwnedMatrix w = testing::Pack(dtype, testing::RandomMatrix(dtype, rows, cols, prng), rows, cols);
+    for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      std::vector<float> x = testing::RandomRow(Numbers::kPlain, size_t{tokens} * cols, prng);
+      x[4 * cols + cols - 1] = bad;
+      for (Isa isa : SupportedIsas()) {
+        std::vector<float> y = Product(KernelsFor(isa), w.matrix, x, tokens);
+        for (uint32_t t = 0; t < tokens; ++t) {
+          for (uint32_t r = 0; r < rows; ++r) {
+            ASSERT_EQ(!std::isfinite(y[t * (rows + 3) + r]), t == 4) << IsaName(isa) << " " << InfoOf(dtype).name;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvist::kernels
