@@ -1,6 +1,10 @@
 #include "platform/thread_pool.h"
 
 #include <immintrin.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <fstream>
 
 #include "base/check.h"
 
@@ -70,6 +74,19 @@ void ThreadPool::WorkerLoop(uint32_t worker) {
     function_(context_, worker);
     running_.fetch_sub(1, std::memory_order_release);
   }
+}
+
+uint32_t UsableCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  uint32_t cores = ::sched_getaffinity(0, sizeof(set), &set) == 0 ? static_cast<uint32_t>(CPU_COUNT(&set))
+                                                                  : std::thread::hardware_concurrency();
+  std::ifstream file("/sys/fs/cgroup/cpu.max");  // "quota period", or "max period".
+  uint64_t quota = 0, period = 0;
+  if (file >> quota >> period && period > 0) {
+    cores = std::min(cores, static_cast<uint32_t>(std::max<uint64_t>(1, (quota + period - 1) / period)));
+  }
+  return std::max(1u, cores);
 }
 
 void SpinBarrier::Wait() {

@@ -63,6 +63,9 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 };
 
+/// Cores that this process may use: its affinity mask, and the control group's quota (rounded up) where that is lower.
+uint32_t UsableCores();
+
 /// Lets a fixed team wait for each other inside one ThreadPool::Run. Spins, and offers the processor now and then.
 class SpinBarrier {
  public:

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "kernels/dispatch.h"
 #include "platform/anonymous_memory.h"
-#include "platform/cpu_features.h"
+#include "platform/thread_pool.h"
 
 namespace kvist::runtime {
 namespace {
