@@ -16,7 +16,7 @@ try {
       ssr: true,
       outDir: out,
       target: "node18",
-      rollupOptions: { input: tests.map((name) => join("src", name)), output: { entryFileNames: "[name].mjs" } },
+      rollupOptions: { input: tests.map((name) => join("src", name)), output: { entryFileNames: "[name].mjs", chunkFileNames: "chunks/[name].mjs" } },
     },
   });
   const files = readdirSync(out).filter((name) => name.endsWith(".test.mjs")).map((name) => join(out, name));

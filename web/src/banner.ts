@@ -26,14 +26,16 @@ export class Banner {
     const box = el("div", { class: `banner ${tone}`, role: tone === "error" ? "alert" : "status" }, el("p", {}, message));
     if (onKey !== undefined) box.append(this.keyForm(onKey));
     if (action !== undefined) {
-      const run = el("button", { type: "button" }, action.label);
+      const run = el("button", { type: "button", class: "action" }, action.label);
       run.addEventListener("click", () => {
         this.clear();
         action.run();
       });
       box.append(run);
     }
-    box.append(button("Dismiss", "close", () => this.clear()));
+    const dismiss = button("Dismiss", "close", () => this.clear());
+    dismiss.classList.add("dismiss");
+    box.append(dismiss);
     this.root.replaceChildren(box);
     box.querySelector("input")?.focus();
   }
@@ -51,7 +53,7 @@ export class Banner {
 
   private keyForm(onKey: (key: string) => void): HTMLFormElement {
     const input = el("input", { type: "password", "aria-label": "API key", placeholder: "API key", autocomplete: "off", spellcheck: "false", required: "" });
-    const form = el("form", {}, input, el("button", { type: "submit" }, "Use key"));
+    const form = el("form", { class: "action" }, input, el("button", { type: "submit" }, "Use key"));
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.clear();

@@ -9,6 +9,7 @@ export class Follower {
     toEnd.addEventListener("click", () => this.jump());
     addEventListener("scroll", () => this.look(), { passive: true });
     addEventListener("resize", () => this.follow());
+    new ResizeObserver(() => this.follow()).observe(document.body); // Banners and editors come and go.
   }
 
   /** Call after the page grew. */

@@ -10,6 +10,7 @@ const kSanitize = {
     "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td",
   ],
   ALLOWED_ATTR: ["href", "title", "align", "start", "data-language"],
+  ADD_URI_SAFE_ATTR: ["align", "start", "data-language"], // The others are checked as addresses, and dropped.
   ALLOW_DATA_ATTR: false,
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
   RETURN_DOM_FRAGMENT: true as const,
@@ -45,7 +46,7 @@ export type DecorateCode = (pre: HTMLPreElement, language: string) => void;
  */
 export class MarkdownView {
   private blocks: { raw: string; element: HTMLElement }[] = [];
-  private linkNames = "";
+  private links = "";
 
   constructor(
     private readonly root: HTMLElement,
@@ -54,9 +55,9 @@ export class MarkdownView {
 
   update(text: string): void {
     const tokens = marked.lexer(text);
-    const names = Object.keys(tokens.links).join("\n");
-    const linksChanged = names !== this.linkNames; // A definition changes blocks far above it.
-    this.linkNames = names;
+    const links = JSON.stringify(tokens.links);
+    const linksChanged = links !== this.links; // A definition changes blocks far above it.
+    this.links = links;
 
     const shown = tokens.filter((token) => token.type !== "space" && token.type !== "def");
     let same = 0;

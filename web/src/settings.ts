@@ -15,11 +15,11 @@ export interface NumberField {
 
 /** The sampling settings, in the order of the dialog. Limits are those of the API. */
 export const kNumberFields: readonly NumberField[] = [
-  { key: "temperature", label: "Temperature", hint: "0 is the most likely word each time", min: 0, max: 2, integer: false },
+  { key: "temperature", label: "Temperature", hint: "0 always takes the likeliest token", min: 0, max: 2, integer: false },
   { key: "max_tokens", label: "Longest answer", hint: "in tokens", min: 1, max: 1_000_000, integer: true },
-  { key: "top_p", label: "Top p", hint: "keep the likeliest words up to this share", min: 0, max: 1, integer: false },
-  { key: "top_k", label: "Top k", hint: "keep so many words, 0 is all", min: 0, max: 1_000_000, integer: true },
-  { key: "min_p", label: "Min p", hint: "drop words below this share of the best", min: 0, max: 1, integer: false },
+  { key: "top_p", label: "Top p", hint: "keep the likeliest, up to this share", min: 0, max: 1, integer: false },
+  { key: "top_k", label: "Top k", hint: "keep so many tokens, 0 is all", min: 0, max: 1_000_000, integer: true },
+  { key: "min_p", label: "Min p", hint: "drop those below this share of the best", min: 0, max: 1, integer: false },
   { key: "seed", label: "Seed", hint: "same seed, same answer", min: 0, max: Number.MAX_SAFE_INTEGER, integer: true },
 ];
 

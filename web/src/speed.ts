@@ -2,6 +2,8 @@
 
 import type { Usage } from "./api";
 
+const kShortestSpan = 0.05; // Seconds; tokens that come in fewer came in one read, and tell nothing of their speed.
+
 export interface Speed {
   firstTokenMs: number | null; // From sending the request; null = no token yet.
   tokensPerSecond: number | null; // Over the tokens after the first; null = too few to tell.
@@ -38,7 +40,7 @@ export class SpeedMeter {
     return {
       firstTokenMs: this.firstAt === null ? null : this.firstAt - this.sentAt,
       // The first token's time belongs to the prompt, so n tokens have n - 1 intervals.
-      tokensPerSecond: tokens > 1 && seconds > 0 ? (tokens - 1) / seconds : null,
+      tokensPerSecond: tokens > 1 && seconds >= kShortestSpan ? (tokens - 1) / seconds : null,
       tokens,
       counted,
       promptTokens: this.usage?.promptTokens ?? null,

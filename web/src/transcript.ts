@@ -124,6 +124,7 @@ class UserView implements MessageView {
     this.element.append(form);
     fitHeight(area);
     area.focus();
+    form.scrollIntoView({ block: "nearest" });
   }
 
   private closeEditor(): void {
@@ -166,7 +167,7 @@ class AnswerView implements MessageView {
     this.thinking.append(this.thinkingTitle, this.thinkingText);
     this.againButton = button("Answer again", "again", () => actions.regenerate());
     this.bar.append(copyButton(() => this.answer, actions), this.againButton);
-    const foot = el("div", { class: "foot" }, this.bar, this.speed);
+    const foot = el("div", { class: "foot" }, this.speed, this.bar);
     this.element = el(
       "article",
       { class: "message answer" },

@@ -1,0 +1,127 @@
+// The page against a real server. Either one that runs already:
+//   KVIST_URL=http://127.0.0.1:8080/  (and KVIST_API_KEY where it wants one)
+// or one that this test starts and stops:
+//   KVIST_BINARY=build/kvist KVIST_MODEL=models/default-q8_0.gguf
+// Makes no assumption about the model but that it can write a few words.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createServer } from "node:net";
+import { after, before, test } from "node:test";
+import { Chat, eventually, launch, withPage } from "./browser.mjs";
+
+const { KVIST_URL, KVIST_BINARY, KVIST_MODEL, KVIST_API_KEY = "", KVIST_SCREENSHOTS } = process.env;
+const kSlow = 120_000; // A loaded machine may read even a short prompt slowly.
+const kStopMs = 20_000;
+const skip = KVIST_URL || KVIST_BINARY ? false : "neither KVIST_URL nor KVIST_BINARY is set";
+
+let browser;
+let server = null;
+let url = KVIST_URL && new URL("/", KVIST_URL).href;
+
+before(async () => {
+  if (skip) return;
+  if (!url) url = await startServer();
+  browser = await launch();
+});
+after(async () => {
+  await browser?.close();
+  if (server === null || server.exitCode !== null) return;
+  const gone = once(server, "exit");
+  server.kill("SIGTERM");
+  const kill = setTimeout(() => server.kill("SIGKILL"), kStopMs);
+  const [code] = await gone;
+  clearTimeout(kill);
+  assert.equal(code, 0, "the server shuts down in good order");
+});
+
+async function startServer() {
+  const probe = createServer().listen(0, "127.0.0.1");
+  await once(probe, "listening");
+  const { port } = probe.address();
+  probe.close();
+  await once(probe, "close");
+  const args = ["serve", ...(KVIST_MODEL ? [KVIST_MODEL] : []), "--host", "127.0.0.1", "--port", String(port)];
+  server = spawn(KVIST_BINARY, args, { stdio: ["ignore", "inherit", "inherit"] });
+  const address = `http://127.0.0.1:${port}/`;
+  await eventually(async () => {
+    if (server.exitCode !== null) throw new Error(`${KVIST_BINARY} ${args.join(" ")} ended with ${server.exitCode}`);
+    return fetch(new URL("health", address)).then((response) => response.ok, () => false);
+  }, true, kSlow);
+  return address;
+}
+
+function realTest(name, options, body) {
+  // The first visit, before the key is in place, may be refused.
+  const expected = options.expected ?? (KVIST_API_KEY === "" ? undefined : /401/);
+  test(name, { timeout: 2 * kSlow, skip }, () =>
+    withPage(browser, url, expected === undefined ? {} : { expected }, async (page) => {
+      page.setDefaultTimeout(kSlow);
+      await page.evaluate((key) => {
+        localStorage.setItem("kvist.api-key", key);
+      }, KVIST_API_KEY);
+      await page.reload();
+      const chat = new Chat(page);
+      await eventually(() => page.getByLabel("Model").inputValue(), (model) => model !== "connecting…", kSlow);
+      await body(chat, page);
+    }),
+  );
+}
+
+async function limitAnswer(chat, tokens) {
+  await chat.openSettings();
+  await chat.settings.getByLabel("Longest answer").fill(String(tokens));
+  await chat.settings.getByLabel("Temperature").fill("0");
+  await chat.settings.getByRole("button", { name: "Done" }).click();
+}
+
+realTest("a message gets an answer with its speed, and the conversation goes on after a reload", {}, async (chat, page) => {
+  await limitAnswer(chat, 24);
+  await chat.say("Tell me about rivers.");
+  await eventually(() => chat.speed().catch(() => ""), (text) => /first token/.test(text), kSlow);
+  await chat.finished();
+  assert.match(await chat.speed(), /(?<!~)\b\d+ tokens?\b.*prompt \d+/s, "the server counted the tokens");
+  if (KVIST_SCREENSHOTS) await page.screenshot({ path: `${KVIST_SCREENSHOTS}/real.png` });
+
+  const first = await chat.answers.last().locator(".markdown").textContent();
+  await page.reload();
+  assert.equal(await chat.answers.last().locator(".markdown").textContent(), first);
+  await chat.say("Go on.");
+  await eventually(() => chat.answers.count(), 2, kSlow);
+  await eventually(() => chat.speed(), (text) => /prompt \d+/.test(text), kSlow);
+  assert.equal(await chat.banner.count(), 0);
+});
+
+realTest("an answer appears in pieces and can be stopped", {}, async (chat, page) => {
+  await limitAnswer(chat, 4000);
+  await chat.openSettings(); // A model that ends early is kept going by a little heat.
+  await chat.settings.getByLabel("Temperature").fill("1");
+  await chat.settings.getByRole("button", { name: "Done" }).click();
+  let seen = new Set();
+  for (let attempt = 0; attempt < 10; attempt++) {
+    seen = new Set();
+    await chat.say("Count from one to a thousand, in words, without stopping.");
+    await eventually(async () => {
+      seen.add(await chat.answers.last().locator(".markdown").textContent().catch(() => ""));
+      return seen.size >= 4 || !(await chat.stop.isVisible());
+    }, true, kSlow);
+    if (await chat.stop.isVisible()) break;
+  }
+  assert.ok(seen.size >= 4, `the answer appeared in ${seen.size} pieces`);
+  await page.keyboard.press("Escape");
+  await page.getByText("Stopped.").waitFor();
+  const text = await chat.answers.last().locator(".markdown").textContent();
+  await page.waitForTimeout(500);
+  assert.equal(await chat.answers.last().locator(".markdown").textContent(), text, "nothing comes after a stop");
+});
+
+realTest("a request that the server refuses shows the server's words", { expected: /Failed to load resource/ }, async (chat, page) => {
+  await page.route("**/v1/chat/completions", (route) => {
+    const body = JSON.parse(route.request().postData());
+    return route.continue({ postData: JSON.stringify({ ...body, temperature: "hot" }) });
+  });
+  await chat.say("hi");
+  await chat.banner.waitFor();
+  assert.match(await chat.banner.innerText(), /temperature/);
+});
