@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -8,6 +9,8 @@
 #include "kernels/kernels_testutil.h"
 #include "kernels/packed.h"
 #include "tensor/dequantize.h"
+#include "tensor/quant_blocks.h"
+#include "tensor/quantize.h"
 
 namespace kvist::kernels {
 namespace {
@@ -64,6 +67,37 @@ TEST(MatMulTest, EveryInstructionSetEqualsTheReference) {
           ASSERT_EQ(Difference(Product(KernelsFor(isa), w.matrix, x, s.tokens), expected), "")
               << IsaName(isa) << " " << Describe(dtype, s);
         }
+      }
+    }
+  }
+}
+
+/// A matrix whose integers lie at the ends of their range, where narrow intermediate sums would overflow.
+std::vector<std::byte> ExtremeMatrix(DType dtype, uint32_t rows, uint32_t cols) {
+  std::vector<float> row(cols, -0.97f);  // The largest integer, once the extreme of the block has the smallest.
+  for (uint32_t k = 0; k < cols; k += 16) row[k] = 1;
+  size_t row_bytes = RowBytes(dtype, cols);
+  std::vector<std::byte> out(rows * row_bytes);
+  for (uint32_t r = 0; r < rows; ++r) {
+    QuantizeRow(dtype, row.data(), cols, out.data() + r * row_bytes);
+    if (dtype != DType::kQ8_0) continue;
+    for (size_t i = 0; i < row_bytes; ++i) {  // -128 only comes from files: keep d, replace every q.
+      if (i % sizeof(BlockQ8_0) >= 2) out[r * row_bytes + i] = std::byte{0x80};
+    }
+  }
+  return out;
+}
+
+TEST(MatMulTest, IntegersAtTheEndsOfTheirRangeEqualTheReference) {
+  for (DType dtype : AllTypes()) {
+    Shape s{16, 512, 5};
+    OwnedMatrix w = testing::Pack(dtype, ExtremeMatrix(dtype, s.rows, s.cols), s.rows, s.cols);
+    for (float value : {1.0f, -1.0f}) {
+      std::vector<float> x(size_t{s.tokens} * s.cols, value);
+      std::vector<float> expected = Product(KernelsFor(Isa::kReference), w.matrix, x, s.tokens);
+      for (Isa isa : FastIsas()) {
+        EXPECT_EQ(Difference(Product(KernelsFor(isa), w.matrix, x, s.tokens), expected), "")
+            << IsaName(isa) << " " << Describe(dtype, s);
       }
     }
   }

@@ -103,32 +103,38 @@ double Weigh(float temperature, std::vector<Candidate>& candidates) {
   return total;
 }
 
-/// The last candidate, likeliest first, that top-p keeps: the first at which the mass reaches `target`.
-/// Ranks only as many candidates as that takes.
+/// The last candidate, likeliest first, that top-p keeps: the first at which the mass reaches `target`. Splits by rank
+/// and follows the side in which the target lies: linear time, nothing but the last few are sorted.
 Candidate LastOfNucleus(const std::vector<Candidate>& candidates, double target, std::vector<Candidate>& ranked) {
   constexpr float kLikely = 0x1p-10f;
-  double likely_mass = 0;
   ranked.clear();
+  double mass = 0;
   for (const Candidate& c : candidates) {
     if (c.weight < kLikely) continue;
     ranked.push_back(c);
-    likely_mass += c.weight;
+    mass += c.weight;
   }
-  if (likely_mass * (1 - 1e-9) <= target) ranked.assign(candidates.begin(), candidates.end());
-  double mass = 0;
-  size_t done = 0;
-  for (size_t wanted = 64; done < ranked.size(); wanted *= 8) {
-    auto begin = ranked.begin() + static_cast<ptrdiff_t>(done);
-    size_t end_index = std::min(wanted, ranked.size());
-    auto end = ranked.begin() + static_cast<ptrdiff_t>(end_index);
-    if (end != ranked.end()) std::nth_element(begin, end, ranked.end(), Likelier);
-    std::sort(begin, end, Likelier);
-    for (; done < end_index; ++done) {
-      mass += ranked[done].weight;
-      if (mass >= target) return ranked[done];
+  if (mass * (1 - 1e-9) <= target) ranked.assign(candidates.begin(), candidates.end());
+  auto begin = ranked.begin(), end = ranked.end();
+  mass = 0;  // Of everything before `begin`.
+  while (end - begin > 64) {
+    auto split = begin + (end - begin) / 4;
+    std::nth_element(begin, split, end, Likelier);
+    double part = mass;
+    for (auto c = begin; c != split; ++c) part += c->weight;
+    if (part >= target) {
+      end = split;
+    } else {
+      mass = part;
+      begin = split;
     }
   }
-  return ranked.back();
+  std::sort(begin, end, Likelier);
+  for (auto c = begin; c != end; ++c) {
+    mass += c->weight;
+    if (mass >= target) return *c;
+  }
+  return *(end - 1);
 }
 
 /// Walks the candidates that `keep` admits in order of id. REQUIRES: one of them has a positive weight.

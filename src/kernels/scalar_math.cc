@@ -46,13 +46,16 @@ void ExpRow(const float* x, uint32_t n, float shift, float divisor, float* y) {
 
 float Tanh(float x) {
   float a = std::fabs(x);
+  float y;
   if (a < C::kTanhSmall) {
-    float z = x * x;
+    float z = a * a;
     float p = C::kTanh[4];
     for (int i = 3; i >= 0; --i) p = std::fma(p, z, C::kTanh[i]);
-    return std::fma(x * z, p, x);
+    y = std::fma(a * z, p, a);
+  } else {
+    y = 1.0f - 2.0f / (ExpInline(2.0f * a) + 1.0f);
   }
-  return std::copysign(1.0f - 2.0f / (Exp(2.0f * a) + 1.0f), x);
+  return std::copysign(y, x);
 }
 
 }  // namespace kvist::kernels
