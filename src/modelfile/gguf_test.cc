@@ -192,6 +192,21 @@ TEST(GgufHostile, MessagesShowHostileNamesEscapedAndShort) {
   EXPECT_LT(file.status().message().size(), 300u);
 }
 
+TEST(GgufHostile, KeysHaveALengthLimitAndStringsHaveNone) {
+  const std::string huge(1 << 20, 'x');
+  RawGguf raw;
+  raw.Header(3, 0, 2).Text("text", huge).U32(huge.substr(0, 65536), 1);
+  EXPECT_EQ(Message(GgufFile::Parse(AsBytes(raw.bytes()), "m").status()),
+            Cat("m: offset ", 24 + 8 + 4 + 4 + 8 + huge.size(), ": key of 65536 bytes; at most 65535 are allowed"));
+  raw = RawGguf();
+  raw.Header(3, 0, 3).Text("text", huge).U32(huge.substr(0, 65535), 1).Array("a", GgufType::kString, 1).String(huge);
+  auto file = GgufFile::Parse(AsBytes(raw.bytes()), "m");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(*(*file)->GetString("text"), huge);
+  EXPECT_EQ((*(*file)->GetStrings("a"))[0], huge);
+  TouchEverything(**file);
+}
+
 TEST(Gguf, GivesValuesOfEveryTypeAndRefusesTheWrongOnes) {
   auto parsed = ParseCase(Case("ok_all_value_types").bytes, "m");
   ASSERT_TRUE(parsed.ok()) << parsed.status();
@@ -207,6 +222,7 @@ TEST(Gguf, GivesValuesOfEveryTypeAndRefusesTheWrongOnes) {
   EXPECT_THAT(*file.GetInts("a.u8"), ElementsAre(1, 255));
   EXPECT_THAT(*file.GetInts("a.u32"), ElementsAre(0xffffffff));
   EXPECT_THAT(*file.GetInts("a.i32"), ElementsAre(-3));
+  EXPECT_THAT(*file.GetInts("a.u64.small"), ElementsAre(int64_t{1} << 62));
   EXPECT_THAT(*file.GetInts("a.bool"), ElementsAre(0, 1));
   EXPECT_THAT(*file.GetFloats("a.f64"), ElementsAre(0.25f, -std::numeric_limits<float>::infinity()));
   EXPECT_THAT(file.GetStrings("a.string")->first(2), ElementsAre("", "two"));

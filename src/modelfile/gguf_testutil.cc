@@ -83,7 +83,7 @@ std::string OkAllDTypes() {
 /// One value of each type, and one array of each.
 std::string OkAllValueTypes() {
   RawGguf raw;
-  raw.Header(3, 0, 24);
+  raw.Header(3, 0, 25);
   raw.Key("u8", GgufType::kU8).Put<uint8_t>(255).Key("i8", GgufType::kI8).Put<int8_t>(-128);
   raw.Key("u16", GgufType::kU16).Put<uint16_t>(65535).Key("i16", GgufType::kI16).Put<int16_t>(-32768);
   raw.Key("u32", GgufType::kU32).Put<uint32_t>(~0u).Key("i32", GgufType::kI32).Put<int32_t>(-1);
@@ -97,6 +97,7 @@ std::string OkAllValueTypes() {
   raw.Array("a.u32", GgufType::kU32, 1).Put<uint32_t>(~0u);
   raw.Array("a.i32", GgufType::kI32, 1).Put<int32_t>(-3);
   raw.Array("a.u64", GgufType::kU64, 2).Put<uint64_t>(1).Put<uint64_t>(~uint64_t{0});
+  raw.Array("a.u64.small", GgufType::kU64, 1).Put<uint64_t>(uint64_t{1} << 62);
   raw.Array("a.i64", GgufType::kI64, 1).Put<int64_t>(INT64_MIN);
   raw.Array("a.f32", GgufType::kF32, 2).Put<float>(-0.5f).Put<uint32_t>(0x7fc00000);  // NaN
   raw.Array("a.f64", GgufType::kF64, 2).Put<double>(0.25).Put<double>(-1e300);
@@ -332,6 +333,11 @@ void TryAccessors(const GgufFile& file, std::string_view key) {
                         file.GetStrings(key).ok();
   KVIST_CHECK(succeeded <= 1);
   KVIST_CHECK(file.Has(key) && !absl::IsNotFound(file.GetU32(key).status()));
+  // A fallback changes nothing for a key that is there.
+  KVIST_CHECK(file.GetStringOr(key, "").status() == file.GetString(key).status());
+  KVIST_CHECK(file.GetU32Or(key, 0).status() == file.GetU32(key).status());
+  KVIST_CHECK(file.GetF32Or(key, 0).status() == file.GetF32(key).status());
+  KVIST_CHECK(file.GetBoolOr(key, false).status() == file.GetBool(key).status());
 }
 
 }  // namespace

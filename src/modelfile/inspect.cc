@@ -321,7 +321,7 @@ std::string InspectText(const GgufFile& file, const InspectOptions& options) {
     if (number) absl::StrAppendFormat(&out, "  %-24s %d\n", name, *number);
   }
   text("kv bytes unknown", summary.kv_unknown_because);
-  out += "\ntypes: tensors, parameters, bytes\n";
+  if (!summary.types.empty()) out += "\ntypes: tensors, parameters, bytes\n";
   for (const DTypeTotal& total : summary.types) {
     absl::StrAppendFormat(&out, "  %-6s %6d %14d   %s\n", ToAbsl(InfoOf(total.dtype).name), total.tensors_count,
                           total.parameters, BytesText(total.bytes));
