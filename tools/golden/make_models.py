@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""Writes small random models of every architecture and tensor type as GGUF, each with the logits that an independent
+implementation computes from them:  make_models.py [--out tests/golden] [NAME ...]
+
+See tests/golden/README.md for the file formats. Deterministic: same versions, same bytes.
+"""
+import argparse
+import pathlib
+import zlib
+
+import gguf
+import numpy as np
+import torch
+
+import oracle
+
+VOCAB = 288         # <unk> <s> </s>, 256 bytes, 29 pieces
+LENGTH = 72         # tokens evaluated: four and a half KV blocks, 4.5 windows of the windowed model
+POSITIONS = [0, 1, 7, 15, 16, 31, 47, 71]
+IDS = 40            # vocabulary entries whose logits are kept at each of the positions
+Q = gguf.GGMLQuantizationType
+
+SMALL = dict(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             head_dim=16, rms_norm_eps=1e-5, tie_word_embeddings=True, max_position_embeddings=1024)
+LLAMA = SMALL | dict(rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+ONE = dict(num_hidden_layers=1)
+NARROW = LLAMA | ONE | dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1)
+WIDE = LLAMA | ONE | dict(hidden_size=256, intermediate_size=256, num_attention_heads=8, num_key_value_heads=2, head_dim=32)
+
+
+def rope(kind, **more):
+    return dict(rope_parameters={"rope_type": kind, "rope_theta": 10000.0, **more})
+
+
+# name: (architecture, tensor type of matrices, configuration, what it is there for)
+MODELS = {
+    "llama": ("llama", Q.F16, LLAMA | dict(tie_word_embeddings=False), "grouped queries, a head of its own"),
+    "llama_tied": ("llama", Q.F16, LLAMA | ONE, "the embedding is the head"),
+    "llama_head_dim": ("llama", Q.F16, LLAMA | ONE | dict(head_dim=32), "heads wider than width / heads"),
+    "llama_linear": ("llama", Q.F16, LLAMA | ONE | rope("linear", factor=4.0), "rope.scaling.type linear"),
+    "llama_llama3": ("llama", Q.F16, LLAMA | ONE | dict(head_dim=32) | rope(
+        "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64),
+        "frequency factors in rope_freqs.weight"),
+    "llama_yarn": ("llama", Q.F16, LLAMA | ONE | dict(head_dim=32) | rope(
+        "yarn", factor=4.0, original_max_position_embeddings=512) | dict(max_position_embeddings=2048), "rope.scaling.type yarn"),
+    "qwen2": ("qwen2", Q.F16, SMALL | rope("default"), "biases on queries, keys and values; half-split rotary pairs"),
+    "qwen3": ("qwen3", Q.F16, SMALL | dict(head_dim=32) | rope("default"), "norms of each query and key head"),
+    "gemma3": ("gemma3", Q.F16, SMALL | dict(
+        num_hidden_layers=7, intermediate_size=32, num_key_value_heads=1, sliding_window=16, query_pre_attn_scalar=16,
+        rms_norm_eps=1e-6, rope_parameters={
+            "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}),
+        "windows of 16 in all layers but the sixth, which has its own scaled rotary base; four norms a layer"),
+    "f32": ("llama", Q.F32, NARROW, "F32 matrices"),
+    "bf16": ("llama", Q.BF16, NARROW, "BF16 matrices"),
+    "q8_0": ("llama", Q.Q8_0, LLAMA | ONE, "Q8_0 matrices"),
+    "q4_0": ("llama", Q.Q4_0, LLAMA | ONE, "Q4_0 matrices"),
+    "q4_1": ("llama", Q.Q4_1, LLAMA | ONE, "Q4_1 matrices"),
+    "q5_0": ("llama", Q.Q5_0, LLAMA | ONE, "Q5_0 matrices"),
+    "q5_1": ("llama", Q.Q5_1, LLAMA | ONE, "Q5_1 matrices"),
+    "q4_k": ("llama", Q.Q4_K, WIDE, "Q4_K matrices"),
+    "q5_k": ("llama", Q.Q5_K, WIDE, "Q5_K matrices"),
+    "q6_k": ("llama", Q.Q6_K, WIDE, "Q6_K matrices"),
+}
+
+
+def random_k_blocks(rng, kind, rows, cols, std):
+    """Valid random super-blocks of 256 values with mean near 0 and the given deviation; the scales vary from block to block."""
+    n = rows * cols // 256
+    spread = rng.uniform(0.6, 1.4, n)
+
+    def half(x):
+        return x.astype("<f2").view(np.uint8).reshape(n, 2)
+
+    def octets(count):
+        return rng.integers(0, 256, (n, count), dtype=np.uint8)
+
+    if kind == Q.Q6_K:  # ql 128, qh 64, scales 16 signed, d: value = d * scale * (q - 32)
+        scales = rng.integers(-128, 128, (n, 16), dtype=np.int8)
+        d = std * spread * rng.choice([-1.0, 1.0], n) / (74 * 18.5)
+        blocks = [octets(128), octets(64), scales.view(np.uint8), half(d)]
+    else:  # d, dmin, 12 bytes of 6-bit scales and minima, quants: value = d * scale * q - dmin * minimum
+        top = 31 if kind == Q.Q5_K else 15
+        d = std * spread / (31.5 * top * 0.45)
+        blocks = [half(d), half(d * top / 2), octets(12), octets(32 if kind == Q.Q5_K else 0), octets(128)]
+    return np.concatenate(blocks, axis=1).reshape(rows, -1)
+
+
+def random_parameter(rng, arch, kind, name, shape):
+    """Values at a scale where attention is neither flat nor a single peak and logits have a deviation of a few units.
+    Sharp attention amplifies the rounding of activations, so models that test a tensor type have a flatter one."""
+    if name.endswith("norm.weight"):
+        return rng.uniform(0.5, 1.5, shape) - (1 if arch == "gemma3" else 0)
+    if name.endswith(".bias"):
+        return rng.normal(0, 0.5, shape)
+    if name in ("model.embed_tokens.weight", "lm_head.weight"):
+        return rng.normal(0, 2 / shape[1] ** 0.5, shape)
+    sharp = 1.6 if kind == Q.F16 else 0.9
+    gain = sharp if "q_proj" in name or "k_proj" in name else 1.2
+    return rng.normal(0, gain / shape[1] ** 0.5, shape)
+
+
+def stored(rng, kind, array):
+    """(what the file holds, what that is worth as float32)."""
+    if array.ndim == 1:
+        return array.astype(np.float32), array.astype(np.float32)
+    if kind in (Q.Q4_K, Q.Q5_K, Q.Q6_K):  # The library can read these but not write them.
+        raw = random_k_blocks(rng, kind, *array.shape, array.std())
+    elif kind in (Q.F32, Q.F16):
+        raw = array.astype(np.float32 if kind == Q.F32 else np.float16)
+        return raw, raw.astype(np.float32)
+    else:
+        raw = gguf.quants.quantize(array.astype(np.float32), kind)
+    return raw, gguf.quants.dequantize(raw, kind)
+
+
+def llama3_factors(inv_freq, scaled):
+    return (inv_freq / scaled).numpy().astype(np.float32)
+
+
+def write_vocabulary(w):
+    pieces = [b"<unk>", b"<s>", b"</s>"] + [f"<0x{i:02X}>".encode() for i in range(256)]
+    pieces += ["\u2581".encode()] + [bytes([c]) for c in b"abcdefghijklmnopqrstuvwxyz.,"]
+    assert len(pieces) == VOCAB
+    T = gguf.TokenType
+    w.add_tokenizer_model("llama")
+    w.add_tokenizer_pre("default")
+    w.add_token_list(pieces)
+    w.add_token_scores([0.0] * 259 + [-float(i) for i in range(29)])
+    w.add_token_types([T.UNKNOWN, T.CONTROL, T.CONTROL] + [T.BYTE] * 256 + [T.NORMAL] * 29)
+    w.add_bos_token_id(1)
+    w.add_eos_token_id(2)
+    w.add_unk_token_id(0)
+    w.add_add_bos_token(True)
+    w.add_add_eos_token(False)
+
+
+def write_keys(w, arch, name, c, kind):
+    w.add_name(f"kvist golden {name}")
+    w.add_license("apache-2.0")
+    w.add_file_type({Q.F32: 0, Q.F16: 1, Q.Q4_0: 2, Q.Q4_1: 3, Q.Q8_0: 7, Q.Q5_0: 8, Q.Q5_1: 9, Q.Q4_K: 14, Q.Q5_K: 16,
+                     Q.Q6_K: 18, Q.BF16: 32}[kind])
+    w.add_quantization_version(2)
+    w.add_vocab_size(c.vocab_size)
+    w.add_context_length(c.max_position_embeddings)
+    w.add_embedding_length(c.hidden_size)
+    w.add_block_count(c.num_hidden_layers)
+    w.add_feed_forward_length(c.intermediate_size)
+    w.add_head_count(c.num_attention_heads)
+    w.add_head_count_kv(c.num_key_value_heads)
+    w.add_key_length(c.head_dim)
+    w.add_value_length(c.head_dim)
+    w.add_rope_dimension_count(c.head_dim)
+    w.add_layer_norm_rms_eps(c.rms_norm_eps)
+    r = c.rope_parameters
+    if arch == "gemma3":
+        w.add_sliding_window(c.sliding_window)
+        r = r["full_attention"]
+    w.add_rope_freq_base(r["rope_theta"])
+    if r["rope_type"] in ("linear", "yarn"):
+        w.add_rope_scaling_type(gguf.RopeScalingType(r["rope_type"]))
+        w.add_rope_scaling_factor(r["factor"])
+    if r["rope_type"] == "yarn":
+        w.add_rope_scaling_orig_ctx_len(r["original_max_position_embeddings"])
+
+
+def make(name, out):
+    arch, kind, settings, purpose = MODELS[name]
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    config_class, model_class = oracle.CLASSES[arch]
+    config = config_class(vocab_size=VOCAB, attn_implementation="eager", pad_token_id=0, **settings)
+    model = model_class(config).double().eval()
+
+    path = out / f"{name}.gguf"
+    w = gguf.GGUFWriter(path, arch)
+    write_keys(w, arch, name, config, kind)
+    write_vocabulary(w)
+    if config.rope_parameters.get("rope_type") == "llama3":
+        plain = 1.0 / 10000.0 ** (torch.arange(0, config.head_dim, 2).double() / config.head_dim)
+        w.add_tensor("rope_freqs.weight", llama3_factors(plain, model.model.rotary_emb.inv_freq.double()))
+    state = {}
+    for theirs, parameter in model.state_dict().items():
+        if theirs == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        ours = oracle.gguf_name(arch, theirs)
+        value = random_parameter(rng, arch, kind, theirs, tuple(parameter.shape))
+        raw, worth = stored(rng, kind, oracle.to_gguf(arch, config, ours, value))
+        w.add_tensor(ours, raw, raw_dtype=kind if raw.dtype == np.uint8 else None)
+        state[theirs] = torch.from_numpy(np.array(oracle.from_gguf(arch, config, ours, worth), dtype=np.float64))
+    model.load_state_dict(state, strict=False)
+    model.tie_weights()
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    write_golden(name, purpose, rng, path, model)
+
+
+def write_golden(name, purpose, rng, path, model):
+    tokens = [1] + rng.integers(3, VOCAB, LENGTH - 1).tolist()
+    rows, half = oracle.logits(model, tokens), oracle.logits(model, tokens, half_kv=True)
+    assert np.isfinite(rows).all() and rows.std(axis=1).min() > 0.1, "degenerate model"
+
+    # The file read back must be the same model: checks the reader that real_weights.py relies on.
+    again, _ = oracle.load(path)
+    assert oracle.relative_rms(oracle.logits(again, tokens), rows) < 1e-6, name
+    with oracle.Int8Activations(model):
+        rounded = oracle.relative_rms(oracle.logits(model, tokens), rows)
+
+    order = np.sort(rows, axis=1)
+    ids = sorted(rng.choice(VOCAB, IDS, replace=False).tolist())
+    greedy, margins = oracle.greedy(model, tokens[:24], 24)
+    golden = {
+        "file": path.name, "purpose": purpose, "tokens": tokens,
+        "argmax": rows.argmax(axis=1), "argmax_margin": oracle.significant(order[:, -1] - order[:, -2], 4),
+        "positions": POSITIONS, "ids": ids,
+        "logits": rows[POSITIONS][:, ids], "logits_f16_kv": half[POSITIONS][:, ids],
+        "deviation": float(rows.std()), "mean_nll": float(oracle.nll(rows, tokens).mean()),
+        "error_f16_kv": oracle.relative_rms(half, rows), "error_int8_activations": rounded,
+        "greedy": {"prompt_tokens": 24, "ids": greedy, "margins": margins},
+    }
+    oracle.write_json(path.with_suffix(".json"), golden)
+    print(f"{name:15} {path.stat().st_size:8} bytes  deviation {rows.std():6.3f}  f16 kv {golden['error_f16_kv']:.1e}"
+          f"  int8 {rounded:.1e}  distinct argmax {len(set(golden['argmax']))}")
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__)
+    a.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2] / "tests/golden")
+    a.add_argument("names", nargs="*", choices=[[], *MODELS], default=[])
+    a = a.parse_args()
+    torch.manual_seed(0)
+    a.out.mkdir(parents=True, exist_ok=True)
+    for name in a.names or MODELS:
+        make(name, a.out)
+
+
+if __name__ == "__main__":
+    main()
