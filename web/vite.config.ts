@@ -1,10 +1,23 @@
-import { defineConfig } from "vite";
+import { readFileSync } from "node:fs";
+import { defineConfig, type Plugin } from "vite";
 
 // Where `npm run dev` sends API requests: a running kvist.
 const server = process.env["KVIST_URL"] ?? "http://127.0.0.1:8080";
 
+/** The libraries in the page ask that their notices travel with them. */
+const licenses: Plugin = {
+  name: "licenses",
+  apply: "build",
+  generateBundle() {
+    const files = ["dompurify/LICENSE", "marked/LICENSE.md"];
+    const notice = (file: string) => `==== ${file}\n\n${readFileSync(`node_modules/${file}`, "utf8").trim()}\n`;
+    this.emitFile({ type: "asset", fileName: "licenses.txt", source: files.map(notice).join("\n") });
+  },
+};
+
 export default defineConfig({
   base: "./", // The page also works below a path prefix of a reverse proxy.
+  plugins: [licenses],
   build: {
     target: "es2022",
     assetsInlineLimit: 0, // The content security policy has no room for data: URLs.

@@ -13,6 +13,7 @@ set(type_css "text/css; charset=utf-8")
 set(type_svg "image/svg+xml")
 set(type_png "image/png")
 set(type_woff2 "font/woff2")
+set(type_txt "text/plain; charset=utf-8")
 set(type_json "application/json")
 
 file(GLOB_RECURSE files RELATIVE "${DIR}" "${DIR}/*")
