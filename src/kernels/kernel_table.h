@@ -43,10 +43,10 @@ struct PackedMatrix {
 
 /// Numbers of one block of 32 quantised activations.
 struct ActivationMeta {
-  float scale;        ///< x is about scale * q.
-  float scaled_sum;   ///< scale * float(sum), rounded once.
-  int32_t sum;        ///< Sum of the 32 q.
-  int32_t sum_first;  ///< Sum of the first 16 q.
+  float scale;       ///< x is about scale * q.
+  float scaled_sum;  ///< scale * sum, rounded once.
+  float sum;         ///< Sum of the 32 q; an integer, as a float because offsets are taken off in float registers.
+  float sum_first;   ///< Sum of the first 16 q.
 };
 
 /// Tokens [begin, end) of a block that a query may see; begin >= end: none.

@@ -60,7 +60,7 @@ constexpr int VectorsPerSum(uint32_t bits) {
   return bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
 }
 
-/// sums[t] += u * q over `count` int vectors from vector `begin`; x points at the block's activations of the first
+/// sums[t] = u * q over `count` int vectors from vector `begin`; x points at the block's activations of the first
 /// token.
 template <uint32_t bits, uint32_t tokens, int begin, int count>
 KVIST_INLINE void Dot(const uint8_t* ints, const int8_t* x, size_t stride, __m256i* sums) {
@@ -80,7 +80,10 @@ KVIST_INLINE void Dot(const uint8_t* ints, const int8_t* x, size_t stride, __m25
       }
     }
 #pragma GCC unroll 4
-    for (uint32_t t = 0; t < tokens; ++t) sums[t] = _mm256_add_epi32(sums[t], _mm256_madd_epi16(pairs[t], ones));
+    for (uint32_t t = 0; t < tokens; ++t) {
+      __m256i sum = _mm256_madd_epi16(pairs[t], ones);
+      sums[t] = first == begin ? sum : _mm256_add_epi32(sums[t], sum);
+    }
   }
 }
 
@@ -121,11 +124,18 @@ KVIST_INLINE BlockScales LoadScales(const uint8_t* unit, uint32_t b, uint32_t ha
   return s;
 }
 
-/// What the offset of the unsigned integers adds up to over activations of this sum; 8-bit weights were made signed.
+/// The exact integer sum (u - offset) * q as floats: every number here is an integer below 2^24. 8-bit weights were
+/// made signed already.
 template <DType dtype>
-KVIST_INLINE __m256i Correction(int32_t sum) {
-  constexpr int kOffset = dtype == DType::kQ8_0 ? 0 : static_cast<int>(PackedUnit<dtype>::kOffset);
-  return _mm256_set1_epi32(-kOffset * sum);
+KVIST_INLINE Native WithoutOffset(__m256i sum, float activation_sum) {
+  constexpr uint32_t kOffset = dtype == DType::kQ8_0 ? 0 : PackedUnit<dtype>::kOffset;
+  Native f = _mm256_cvtepi32_ps(sum);
+  if constexpr (kOffset == 0) return f;
+  return _mm256_fnmadd_ps(Set(static_cast<float>(kOffset)), Set(activation_sum), f);
+}
+
+KVIST_INLINE const ActivationMeta& MetaAt(const ActivationMeta* first, size_t offset) {
+  return *reinterpret_cast<const ActivationMeta*>(reinterpret_cast<const std::byte*>(first) + offset);
 }
 
 /// The exact integer sums of one block as floats, [tokens].
@@ -133,29 +143,24 @@ template <DType dtype, uint32_t tokens>
 KVIST_INLINE void BlockSums(const uint8_t* ints, const int8_t* x, const ActivationMeta* meta, size_t stride,
                             const BlockScales& s, Native* out) {
   constexpr uint32_t kBits = PackedUnit<dtype>::kBits;
-  auto meta_of = [ meta, stride ](uint32_t t) __attribute__((always_inline))->const ActivationMeta& {
-    return *reinterpret_cast<const ActivationMeta*>(reinterpret_cast<const std::byte*>(meta) + t * stride);
-  };
   __m256i sums[tokens];
   if constexpr (dtype == DType::kQ6_K) {
-#pragma GCC unroll 4
-    for (uint32_t t = 0; t < tokens; ++t) sums[t] = Correction<dtype>(meta_of(t).sum_first);
     Dot<kBits, tokens, 0, 4>(ints, x, stride, sums);
-    // Every product and sum is an integer below 2^24; adding +0 keeps a zero positive, as an integer's is.
+    // Adding +0 keeps a zero positive, as an integer's is.
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) {
-      out[t] = Fma(s.first, _mm256_cvtepi32_ps(sums[t]), Set(0.0f));
-      sums[t] = Correction<dtype>(meta_of(t).sum - meta_of(t).sum_first);
+      out[t] = Fma(s.first, WithoutOffset<dtype>(sums[t], MetaAt(meta, t * stride).sum_first), Set(0.0f));
     }
     Dot<kBits, tokens, 4, 4>(ints, x, stride, sums);
 #pragma GCC unroll 4
-    for (uint32_t t = 0; t < tokens; ++t) out[t] = Fma(s.last, _mm256_cvtepi32_ps(sums[t]), out[t]);
+    for (uint32_t t = 0; t < tokens; ++t) {
+      const ActivationMeta& m = MetaAt(meta, t * stride);
+      out[t] = Fma(s.last, WithoutOffset<dtype>(sums[t], m.sum - m.sum_first), out[t]);
+    }
   } else {
-#pragma GCC unroll 4
-    for (uint32_t t = 0; t < tokens; ++t) sums[t] = Correction<dtype>(meta_of(t).sum);
     Dot<kBits, tokens, 0, 8>(ints, x, stride, sums);
 #pragma GCC unroll 4
-    for (uint32_t t = 0; t < tokens; ++t) out[t] = _mm256_cvtepi32_ps(sums[t]);
+    for (uint32_t t = 0; t < tokens; ++t) out[t] = WithoutOffset<dtype>(sums[t], MetaAt(meta, t * stride).sum);
   }
 }
 
@@ -166,40 +171,55 @@ void QuantizedTile(const QuantizedTask& task, const uint8_t* group, uint32_t fir
 
 #include "kernels/generic/matmul_quantized.inc"
 
-template <DType dtype, uint32_t tokens>
-void QuantizedTile(const QuantizedTask& task, const uint8_t* group, uint32_t first) {
+/// `halves` halves of the group's rows from half `first_half`, over all blocks.
+template <DType dtype, uint32_t tokens, uint32_t halves>
+KVIST_INLINE void HalfTiles(const QuantizedTask& task, const uint8_t* group, uint32_t first, uint32_t first_half) {
   using Unit = PackedUnit<dtype>;
   const std::byte* x = task.activations + first * task.activation_stride;
   const size_t stride = task.activation_stride, meta_offset = MetaOffset(task.cols);
-  Native acc[2][tokens];
+  Native acc[halves][tokens];
 #pragma GCC unroll 4
-  for (uint32_t t = 0; t < tokens; ++t) acc[0][t] = acc[1][t] = Set(0.0f);
+  for (uint32_t t = 0; t < tokens; ++t) {
+    for (uint32_t h = 0; h < halves; ++h) acc[h][t] = Set(0.0f);
+  }
   const uint32_t blocks = task.cols / 32;
   for (uint32_t begin = 0; begin < blocks; begin += Unit::kBlocks, group += Unit::kBytes) {
     for (uint32_t b = 0; b < Unit::kBlocks && begin + b < blocks; ++b) {
       const auto* q = reinterpret_cast<const int8_t*>(x) + (begin + b) * 32;
       const auto* meta = reinterpret_cast<const ActivationMeta*>(x + meta_offset) + begin + b;
 #pragma GCC unroll 2
-      for (uint32_t half = 0; half < 2; ++half) {
-        BlockScales s = LoadScales<dtype>(group, b, half);
+      for (uint32_t h = 0; h < halves; ++h) {
+        BlockScales s = LoadScales<dtype>(group, b, first_half + h);
         Native sums[tokens];
-        const uint8_t* ints = group + Unit::kHeaderBytes + b * Unit::kBlockBytes + 32 * half;
+        const uint8_t* ints = group + Unit::kHeaderBytes + b * Unit::kBlockBytes + 32 * (first_half + h);
         BlockSums<dtype, tokens>(ints, q, meta, stride, s, sums);
 #pragma GCC unroll 4
         for (uint32_t t = 0; t < tokens; ++t) {
-          const auto& m =
-              *reinterpret_cast<const ActivationMeta*>(reinterpret_cast<const std::byte*>(meta) + t * stride);
-          acc[half][t] = Fma(Mul(s.d, Set(m.scale)), sums[t], acc[half][t]);
-          if constexpr (Unit::kHasMin) acc[half][t] = Fma(s.m, Set(m.scaled_sum), acc[half][t]);
+          const ActivationMeta& m = MetaAt(meta, t * stride);
+          acc[h][t] = Fma(Mul(s.d, Set(m.scale)), sums[t], acc[h][t]);
+          if constexpr (Unit::kHasMin) acc[h][t] = Fma(s.m, Set(m.scaled_sum), acc[h][t]);
         }
       }
     }
   }
+  for (uint32_t h = 0; h < halves; ++h) {
+    uint32_t row = 8 * (first_half + h);
+    if (row >= task.rows_left) break;
+    uint32_t n = task.rows_left - row < 8 ? task.rows_left - row : 8;
 #pragma GCC unroll 4
-  for (uint32_t t = 0; t < tokens; ++t) {
-    float* y = task.y + (first + t) * task.y_stride;
-    StoreFirst(y, acc[0][t], task.rows_left < 8 ? task.rows_left : 8);
-    if (task.rows_left > 8) StoreFirst(y + 8, acc[1][t], task.rows_left - 8);
+    for (uint32_t t = 0; t < tokens; ++t) StoreFirst(task.y + (first + t) * task.y_stride + row, acc[h][t], n);
+  }
+}
+
+/// Many tokens keep their accumulators in registers only if the two halves of the rows take turns; few tokens read each
+/// line of weights once.
+template <DType dtype, uint32_t tokens>
+void QuantizedTile(const QuantizedTask& task, const uint8_t* group, uint32_t first) {
+  if constexpr (tokens > 2) {
+    HalfTiles<dtype, tokens, 1>(task, group, first, 0);
+    HalfTiles<dtype, tokens, 1>(task, group, first, 1);
+  } else {
+    HalfTiles<dtype, tokens, 2>(task, group, first, 0);
   }
 }
 
@@ -237,13 +257,13 @@ KVIST_INLINE ActivationMeta QuantizeBlock(const float* x, int8_t* q) {
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) n[i] = _mm256_cvtps_epi32(Mul(v[i], inverse));
   int32_t sum_first = SumOf(_mm256_add_epi32(n[0], n[1]));
-  int32_t sum = sum_first + SumOf(_mm256_add_epi32(n[2], n[3]));
+  int32_t sum_last = SumOf(_mm256_add_epi32(n[2], n[3]));
   // Packing works inside 128-bit halves; the permutation puts groups of four back in order.
   __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(n[0], n[1]), _mm256_packs_epi32(n[2], n[3]));
   bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
-  float scale = amax / 127.0f;
-  return {scale, scale * static_cast<float>(sum), sum, sum_first};
+  float scale = amax / 127.0f, sum = static_cast<float>(sum_first + sum_last);
+  return {scale, scale * sum, sum, static_cast<float>(sum_first)};
 }
 
 }  // namespace

@@ -120,30 +120,26 @@ KVIST_INLINE __m512i DotFour(const __m512i* w, const int8_t* q, __m512i sum) {
   return sum;
 }
 
-constexpr int Log2(uint32_t power) {
-  return power == 8 ? 3 : power == 16 ? 4 : power == 32 ? 5 : 7;
-}
-
-/// -offset * sum in every lane.
+/// The exact integer sum (u - offset) * q as floats: every number here is an integer below 2^24.
 template <uint32_t offset>
-KVIST_INLINE __m512i Correction(int32_t sum) {
-  if constexpr (offset == 0) return _mm512_setzero_si512();
-  return _mm512_slli_epi32(_mm512_set1_epi32(-sum), Log2(offset));
+KVIST_INLINE __m512 WithoutOffset(__m512i sum, float activation_sum) {
+  __m512 f = _mm512_cvtepi32_ps(sum);
+  if constexpr (offset == 0) return f;
+  return _mm512_fnmadd_ps(Set(static_cast<float>(offset)), Set(activation_sum), f);
 }
 
 /// The exact integer sum of one block as floats.
 template <DType dtype>
 KVIST_INLINE __m512 BlockSum(const __m512i w[8], const int8_t* q, const ActivationMeta& meta, const BlockScales& s) {
   constexpr uint32_t kOffset = PackedUnit<dtype>::kOffset;
+  __m512i first = DotFour(w, q, _mm512_setzero_si512());
   if constexpr (dtype == DType::kQ6_K) {
-    __m512i first = DotFour(w, q, Correction<kOffset>(meta.sum_first));
-    __m512i last = DotFour(w + 4, q + 16, Correction<kOffset>(meta.sum - meta.sum_first));
-    // Every product and sum is an integer below 2^24; adding +0 keeps a zero positive, as an integer's is.
-    __m512 sum = Fma(s.first, _mm512_cvtepi32_ps(first), Set(0.0f));
-    return Fma(s.last, _mm512_cvtepi32_ps(last), sum);
+    __m512i last = DotFour(w + 4, q + 16, _mm512_setzero_si512());
+    // Adding +0 keeps a zero positive, as an integer's is.
+    __m512 sum = Fma(s.first, WithoutOffset<kOffset>(first, meta.sum_first), Set(0.0f));
+    return Fma(s.last, WithoutOffset<kOffset>(last, meta.sum - meta.sum_first), sum);
   } else {
-    __m512i sum = DotFour(w, q, Correction<kOffset>(meta.sum));
-    return _mm512_cvtepi32_ps(DotFour(w + 4, q + 16, sum));
+    return WithoutOffset<kOffset>(DotFour(w + 4, q + 16, first), meta.sum);
   }
 }
 
@@ -198,9 +194,9 @@ KVIST_INLINE ActivationMeta QuantizeBlock(const float* x, int8_t* q) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(qa));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtepi32_epi8(qb));
   int32_t sum_first = _mm512_reduce_add_epi32(qa);
-  int32_t sum = sum_first + _mm512_reduce_add_epi32(qb);
-  float scale = amax / 127.0f;
-  return {scale, scale * static_cast<float>(sum), sum, sum_first};
+  int32_t sum_last = _mm512_reduce_add_epi32(qb);
+  float scale = amax / 127.0f, sum = static_cast<float>(sum_first + sum_last);
+  return {scale, scale * sum, sum, static_cast<float>(sum_first)};
 }
 
 }  // namespace

@@ -32,12 +32,14 @@ ActivationMeta QuantizeBlock(const float* x, int8_t* q) {
   }
   float inverse = 127.0f / amax;
   ActivationMeta meta{amax / 127.0f, 0, 0, 0};
+  int32_t sum = 0;
   for (int i = 0; i < 32; ++i) {
     q[i] = static_cast<int8_t>(std::nearbyint(x[i] * inverse));
-    meta.sum += q[i];
-    if (i == 15) meta.sum_first = meta.sum;
+    sum += q[i];
+    if (i == 15) meta.sum_first = static_cast<float>(sum);
   }
-  meta.scaled_sum = meta.scale * static_cast<float>(meta.sum);
+  meta.sum = static_cast<float>(sum);
+  meta.scaled_sum = meta.scale * meta.sum;
   return meta;
 }
 
