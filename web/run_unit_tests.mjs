@@ -16,10 +16,15 @@ try {
       ssr: true,
       outDir: out,
       target: "node18",
-      rollupOptions: { input: tests.map((name) => join("src", name)), output: { entryFileNames: "[name].mjs", chunkFileNames: "chunks/[name].mjs" } },
+      rollupOptions: {
+        input: tests.map((name) => join("src", name)),
+        output: { entryFileNames: "[name].mjs", chunkFileNames: "chunks/[name].mjs" },
+      },
     },
   });
-  const files = readdirSync(out).filter((name) => name.endsWith(".test.mjs")).map((name) => join(out, name));
+  const files = readdirSync(out)
+    .filter((name) => name.endsWith(".test.mjs"))
+    .map((name) => join(out, name));
   process.exitCode = spawnSync(process.execPath, ["--test", ...files], { stdio: "inherit" }).status ?? 1;
 } finally {
   rmSync(out, { recursive: true, force: true });

@@ -4,12 +4,22 @@ import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
 
 const kFlags = [
-  "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-  "--disable-background-networking", "--disable-component-update", "--disable-sync",
+  "--headless",
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
 ];
 
 export function launch() {
-  return chromium.launch({ executablePath: process.env.KVIST_CHROMIUM ?? "/usr/bin/chromium", args: kFlags, timeout: 60_000 });
+  return chromium.launch({
+    executablePath: process.env.KVIST_CHROMIUM ?? "/usr/bin/chromium",
+    args: kFlags,
+    timeout: 60_000,
+  });
 }
 
 /**
@@ -49,7 +59,8 @@ export async function eventually(read, wanted, timeoutMs = 30_000) {
   for (;;) {
     last = await read();
     if (typeof wanted === "function" ? wanted(last) : isEqual(last, wanted)) return last;
-    if (Date.now() > end) assert.fail(`gave up after ${timeoutMs} ms; last seen: ${JSON.stringify(last)}, wanted: ${wanted}`);
+    if (Date.now() > end)
+      assert.fail(`gave up after ${timeoutMs} ms; last seen: ${JSON.stringify(last)}, wanted: ${wanted}`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }

@@ -5,7 +5,13 @@ import { createServer } from "node:http";
 import { readFile } from "node:fs/promises";
 import { extname, join, normalize } from "node:path";
 
-const kTypes = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8" };
+const kTypes = {
+  ".html": "text/html; charset=utf-8",
+  ".js": "text/javascript; charset=utf-8",
+  ".css": "text/css; charset=utf-8",
+  ".svg": "image/svg+xml",
+  ".txt": "text/plain; charset=utf-8",
+};
 const kPolicy = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'";
 
 /** The pieces of a stream, for tests to send one by one. */
@@ -20,12 +26,22 @@ export class Stream {
     this.response.write(text);
   }
   chunk(body) {
-    this.raw(`data: ${JSON.stringify({ id: "chatcmpl-1", object: "chat.completion.chunk", model: "fake", ...body })}\n\n`);
+    this.raw(
+      `data: ${JSON.stringify({ id: "chatcmpl-1", object: "chat.completion.chunk", model: "fake", ...body })}\n\n`,
+    );
   }
   text(...pieces) {
     for (const content of pieces) this.chunk({ choices: [{ index: 0, delta: { content }, finish_reason: null }] });
   }
-  end(reason = "stop", usage = { prompt_tokens: 40, completion_tokens: 12, total_tokens: 52, prompt_tokens_details: { cached_tokens: 32 } }) {
+  end(
+    reason = "stop",
+    usage = {
+      prompt_tokens: 40,
+      completion_tokens: 12,
+      total_tokens: 52,
+      prompt_tokens_details: { cached_tokens: 32 },
+    },
+  ) {
     this.chunk({ choices: [{ index: 0, delta: {}, finish_reason: reason }] });
     this.chunk({ choices: [], usage });
     this.raw("data: [DONE]\n\n");
@@ -105,18 +121,31 @@ export class FakeServer {
     const file = normalize(path === "/" ? "/index.html" : path);
     const bytes = await readFile(join(this.dist, file)).catch(() => null);
     if (bytes === null) return void response.writeHead(404).end();
-    response.writeHead(200, { "Content-Type": kTypes[extname(file)], "Content-Security-Policy": kPolicy, "X-Content-Type-Options": "nosniff" });
+    response.writeHead(200, {
+      "Content-Type": kTypes[extname(file)],
+      "Content-Security-Policy": kPolicy,
+      "X-Content-Type-Options": "nosniff",
+    });
     response.end(bytes);
   }
 
   async #api(path, request, response) {
-    const json = (status, body) => response.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(body));
+    const json = (status, body) =>
+      response.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(body));
     let text = "";
     for await (const part of request) text += part;
     if (this.key !== null && request.headers.authorization !== `Bearer ${this.key}`) {
-      return void json(401, { error: { message: "Incorrect API key provided.", type: "invalid_request_error", param: null, code: "invalid_api_key" } });
+      return void json(401, {
+        error: {
+          message: "Incorrect API key provided.",
+          type: "invalid_request_error",
+          param: null,
+          code: "invalid_api_key",
+        },
+      });
     }
-    if (path === "/v1/models") return void json(200, { object: "list", data: this.models.map((id) => ({ id, object: "model" })) });
+    if (path === "/v1/models")
+      return void json(200, { object: "list", data: this.models.map((id) => ({ id, object: "model" })) });
     const body = JSON.parse(text);
     this.chats.push(body);
     this.keys.push(request.headers.authorization ?? null);

@@ -58,7 +58,9 @@ async function inspect(page, name) {
   // Shapes settle within the transition of the message controls.
   await page.waitForTimeout(200);
   if (kPictures) await page.screenshot({ path: join(kPictures, `${name}.png`) });
-  const sideways = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  const sideways = await page.evaluate(
+    () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
+  );
   assert.equal(sideways, 0, "the page scrolls sideways");
   await page.evaluate(kAxe);
   const { violations } = await page.evaluate(() =>
@@ -67,14 +69,35 @@ async function inspect(page, name) {
       rules: { "heading-order": { enabled: false } }, // The outline inside an answer is the model's.
     }),
   );
-  assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.map((node) => node.target + " " + node.failureSummary).join("; ")}`), []);
+  assert.deepEqual(
+    violations.map((v) => `${v.id}: ${v.nodes.map((node) => node.target + " " + node.failureSummary).join("; ")}`),
+    [],
+  );
 }
 
 const kScreens = [
   ["light", { colorScheme: "light" }],
   ["dark", { colorScheme: "dark" }],
-  ["phone", { colorScheme: "light", viewport: { width: 375, height: 740 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true }],
-  ["phone-dark", { colorScheme: "dark", viewport: { width: 320, height: 640 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true }],
+  [
+    "phone",
+    {
+      colorScheme: "light",
+      viewport: { width: 375, height: 740 },
+      deviceScaleFactor: 2,
+      isMobile: true,
+      hasTouch: true,
+    },
+  ],
+  [
+    "phone-dark",
+    {
+      colorScheme: "dark",
+      viewport: { width: 320, height: 640 },
+      deviceScaleFactor: 2,
+      isMobile: true,
+      hasTouch: true,
+    },
+  ],
 ];
 for (const [name, options] of kScreens) {
   test(`looks: ${name}`, { timeout: 240_000 }, () =>
@@ -95,19 +118,33 @@ for (const [name, options] of kScreens) {
         stream.text(piece);
         await new Promise((resolve) => setTimeout(resolve, 5));
       }
-      stream.end("stop", { prompt_tokens: 1480, completion_tokens: 187, prompt_tokens_details: { cached_tokens: 1472 } });
+      stream.end("stop", {
+        prompt_tokens: 1480,
+        completion_tokens: 187,
+        prompt_tokens_details: { cached_tokens: 1472 },
+      });
       await chat.finished();
       await inspect(page, `${name}-3-answer`);
 
       await say("And who decides?\nIn one sentence, please.");
       stream = await server.nextStream();
-      stream.text("<think>They ask for policy", ", not for the pool.</think>\n\n", "The engine", " decides; a ", "policy only ranks");
+      stream.text(
+        "<think>They ask for policy",
+        ", not for the pool.</think>\n\n",
+        "The engine",
+        " decides; a ",
+        "policy only ranks",
+      );
       await page.getByText("policy only ranks").waitFor();
       await inspect(page, `${name}-4-streaming`);
       stream.end();
       await chat.finished();
 
-      server.refuse(429, { message: "All slots are taken.", type: "rate_limit_error", param: null, code: null }, { "Retry-After": "3" });
+      server.refuse(
+        429,
+        { message: "All slots are taken.", type: "rate_limit_error", param: null, code: null },
+        { "Retry-After": "3" },
+      );
       await say("Thanks!");
       await chat.banner.waitFor();
       await inspect(page, `${name}-5-error`);

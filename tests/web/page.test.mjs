@@ -25,7 +25,9 @@ beforeEach(() => server.reset());
 
 /** A test of the page, by default in a window of a desktop. */
 function pageTest(name, options, body) {
-  test(name, { timeout: 120_000 }, () => withPage(browser, server.url, options, (page, context) => body(new Chat(page), page, context)));
+  test(name, { timeout: 120_000 }, () =>
+    withPage(browser, server.url, options, (page, context) => body(new Chat(page), page, context)),
+  );
 }
 
 const echo = (stream, body) => {
@@ -42,7 +44,10 @@ pageTest("an answer appears as it is written, with its speed", {}, async (chat, 
   await page.waitForTimeout(100);
   stream.text(" second", " third");
   await eventually(() => chat.answerText(), "First second third");
-  await eventually(() => chat.speed(), (text) => /tokens\/s.*first token \d.*~3 tokens/s.test(text));
+  await eventually(
+    () => chat.speed(),
+    (text) => /tokens\/s.*first token \d.*~3 tokens/s.test(text),
+  );
   await chat.stop.waitFor();
   stream.end();
   await chat.finished();
@@ -51,7 +56,12 @@ pageTest("an answer appears as it is written, with its speed", {}, async (chat, 
   assert.match(speed, /[^~]12 tokens/);
   assert.match(speed, /prompt 40, 32 cached/);
   assert.deepEqual(server.chats, [
-    { model: "fake", messages: [{ role: "user", content: "Hello" }], stream: true, stream_options: { include_usage: true } },
+    {
+      model: "fake",
+      messages: [{ role: "user", content: "Hello" }],
+      stream: true,
+      stream_options: { include_usage: true },
+    },
   ]);
   assert.deepEqual(server.keys, [null]);
 });
@@ -102,7 +112,14 @@ pageTest("settings are sent, kept over a reload, and can be reset", {}, async (c
   server.answer(echo);
   await chat.openSettings();
   await chat.settings.getByLabel("System prompt").fill("Be brief.");
-  for (const [label, value] of [["Temperature", "0.3"], ["Top p", "0.9"], ["Top k", "20"], ["Min p", "0.05"], ["Longest answer", "99"], ["Seed", "7"]]) {
+  for (const [label, value] of [
+    ["Temperature", "0.3"],
+    ["Top p", "0.9"],
+    ["Top k", "20"],
+    ["Min p", "0.05"],
+    ["Longest answer", "99"],
+    ["Seed", "7"],
+  ]) {
     await chat.settings.getByLabel(label).fill(value);
   }
   await chat.settings.getByRole("button", { name: "Done" }).click();
@@ -192,25 +209,29 @@ pageTest("a new chat in the middle of an answer ends it", {}, async (chat, page)
   assert.deepEqual(await chat.userTexts(), ["new"]);
 });
 
-pageTest("the last answer can be asked for again, and is not lost when that fails", { expected: kFailedLoad }, async (chat, page) => {
-  let turn = 0;
-  server.answer((stream) => {
-    stream.text(`try ${++turn}`);
-    stream.end();
-  });
-  await chat.say("hi");
-  await chat.finished();
-  const again = chat.answers.last().getByRole("button", { name: "Answer again" });
-  await again.click();
-  await eventually(() => chat.answerText(), "try 2");
-  assert.deepEqual(server.chats[1], server.chats[0]);
-  server.refuse(500, { message: "no more" });
-  await again.click();
-  await chat.banner.getByText("no more").waitFor();
-  assert.equal(await chat.answerText(), "try 2");
-  await page.reload();
-  await eventually(() => chat.answerText(), "try 2");
-});
+pageTest(
+  "the last answer can be asked for again, and is not lost when that fails",
+  { expected: kFailedLoad },
+  async (chat, page) => {
+    let turn = 0;
+    server.answer((stream) => {
+      stream.text(`try ${++turn}`);
+      stream.end();
+    });
+    await chat.say("hi");
+    await chat.finished();
+    const again = chat.answers.last().getByRole("button", { name: "Answer again" });
+    await again.click();
+    await eventually(() => chat.answerText(), "try 2");
+    assert.deepEqual(server.chats[1], server.chats[0]);
+    server.refuse(500, { message: "no more" });
+    await again.click();
+    await chat.banner.getByText("no more").waitFor();
+    assert.equal(await chat.answerText(), "try 2");
+    await page.reload();
+    await eventually(() => chat.answerText(), "try 2");
+  },
+);
 
 pageTest("the last question can be edited", {}, async (chat, page) => {
   server.answer(echo);
@@ -229,7 +250,10 @@ pageTest("the last question can be edited", {}, async (chat, page) => {
   await editor.press("Enter");
   await eventually(() => chat.answerText(), "echo: typo");
   assert.deepEqual(await chat.userTexts(), ["first", "typo"]);
-  assert.deepEqual(server.chats.at(-1).messages.map((message) => message.content), ["first", "echo: first", "typo"]);
+  assert.deepEqual(
+    server.chats.at(-1).messages.map((message) => message.content),
+    ["first", "echo: first", "typo"],
+  );
 });
 
 pageTest("a server that wants a key is given one", { expected: kFailedLoad }, async (chat, page) => {
@@ -254,33 +278,51 @@ pageTest("a server that wants a key is given one", { expected: kFailedLoad }, as
   assert.equal(await chat.settings.getByLabel("API key").inputValue(), "sesame");
 });
 
-pageTest("a key that stops working is asked for again, and the question is not lost", { expected: kFailedLoad }, async (chat) => {
-  server.answer(echo);
-  server.key = "later";
-  await chat.say("hi");
-  const field = chat.banner.getByLabel("API key");
-  await field.fill("later");
-  await field.press("Enter");
-  await eventually(() => chat.answerText(), "echo: hi");
-});
+pageTest(
+  "a key that stops working is asked for again, and the question is not lost",
+  { expected: kFailedLoad },
+  async (chat) => {
+    server.answer(echo);
+    server.key = "later";
+    await chat.say("hi");
+    const field = chat.banner.getByLabel("API key");
+    await field.fill("later");
+    await field.press("Enter");
+    await eventually(() => chat.answerText(), "echo: hi");
+  },
+);
 
 const kErrors = [
-  [400, { message: "temperature must be at most 2", type: "invalid_request_error", param: "temperature", code: null }, {}, "temperature must be at most 2 (temperature)"],
-  [429, { message: "All slots are taken.", type: "rate_limit_error", param: null, code: null }, { "Retry-After": "3" }, "All slots are taken. Try again in 3 s."],
+  [
+    400,
+    { message: "temperature must be at most 2", type: "invalid_request_error", param: "temperature", code: null },
+    {},
+    "temperature must be at most 2 (temperature)",
+  ],
+  [
+    429,
+    { message: "All slots are taken.", type: "rate_limit_error", param: null, code: null },
+    { "Retry-After": "3" },
+    "All slots are taken. Try again in 3 s.",
+  ],
   [500, "<html>proxy trouble</html>", {}, "The server answered 500."],
 ];
 for (const [status, error, headers, message] of kErrors) {
-  pageTest(`${status} is shown in the server's words, and one can try again`, { expected: kFailedLoad }, async (chat) => {
-    server.refuse(status, error, headers);
-    await chat.say("hi");
-    await chat.banner.getByText(message, { exact: true }).waitFor();
-    assert.equal(await chat.banner.getAttribute("role"), "alert");
-    assert.deepEqual(await chat.userTexts(), ["hi"]);
-    server.answer(echo);
-    await chat.banner.getByRole("button", { name: "Try again" }).click();
-    await eventually(() => chat.answerText(), "echo: hi");
-    assert.equal(await chat.banner.count(), 0);
-  });
+  pageTest(
+    `${status} is shown in the server's words, and one can try again`,
+    { expected: kFailedLoad },
+    async (chat) => {
+      server.refuse(status, error, headers);
+      await chat.say("hi");
+      await chat.banner.getByText(message, { exact: true }).waitFor();
+      assert.equal(await chat.banner.getAttribute("role"), "alert");
+      assert.deepEqual(await chat.userTexts(), ["hi"]);
+      server.answer(echo);
+      await chat.banner.getByRole("button", { name: "Try again" }).click();
+      await eventually(() => chat.answerText(), "echo: hi");
+      assert.equal(await chat.banner.count(), 0);
+    },
+  );
 }
 
 pageTest("an error in the middle of an answer keeps what was written", {}, async (chat, page) => {
@@ -332,7 +374,7 @@ pageTest("what a model writes cannot act in the page", {}, async (chat, page) =>
     `<script>window.hacked = 1</script><img src=x onerror="window.hacked = 2"><svg onload="window.hacked = 3">`,
     `[a](javascript:window.hacked=4) <a href="javascript:window.hacked=5">b</a> [c](data:text/html,<script>window.hacked=6</script>)`,
     `![pixel](https://stranger.example/pixel.png) <iframe src="https://stranger.example/"></iframe>`,
-    "```\"onmouseover=\"window.hacked=7\n<script>window.hacked = 8</script>\n```",
+    '```"onmouseover="window.hacked=7\n<script>window.hacked = 8</script>\n```',
     `<style>body { display: none }</style> <p style="position:fixed">styled</p> <form action="/v1/x"><input name=y></form>`,
     `[d](https://fine.example "t\\" onclick=\\"window.hacked=9") <base href="https://stranger.example/">`,
     `| <img src=x onerror=window.hacked=10> | b |\n|---|---|\n| <b onclick="window.hacked=11">x</b> | y |`,
@@ -347,15 +389,23 @@ pageTest("what a model writes cannot act in the page", {}, async (chat, page) =>
     hacked: window.hacked ?? null,
     tags: [...new Set([...document.querySelectorAll(".message .markdown *")].map((e) => e.localName))].sort(),
     links: [...document.querySelectorAll(".markdown a")].map((a) => [a.getAttribute("href"), a.rel, a.target]),
-    attributes: [...new Set([...document.querySelectorAll(".markdown .block > :not(.code) *")].flatMap((e) => e.getAttributeNames()))].sort(),
+    attributes: [
+      ...new Set(
+        [...document.querySelectorAll(".markdown .block > :not(.code) *")].flatMap((e) => e.getAttributeNames()),
+      ),
+    ].sort(),
   }));
   assert.equal(found.hacked, null);
-  for (const tag of ["script", "img", "iframe", "style", "form", "input", "base"]) assert.ok(!found.tags.includes(tag), tag);
+  for (const tag of ["script", "img", "iframe", "style", "form", "input", "base"])
+    assert.ok(!found.tags.includes(tag), tag);
   for (const [href, rel, target] of found.links) {
     assert.ok(href === null || /^https:\/\//.test(href), href);
     assert.deepEqual([rel, target], ["noopener noreferrer", "_blank"]);
   }
-  assert.deepEqual(found.attributes.filter((name) => !["href", "title", "target", "rel", "align"].includes(name)), []);
+  assert.deepEqual(
+    found.attributes.filter((name) => !["href", "title", "target", "rel", "align"].includes(name)),
+    [],
+  );
   assert.match(await chat.answerText(), /<script>window\.hacked = 1<\/script>/, "HTML is shown as it was written");
   assert.deepEqual(await chat.userTexts(), ["<img src=x onerror='window.hacked=12'>"]);
 });
@@ -364,7 +414,11 @@ pageTest("Markdown is rendered the same whether it comes at once or letter by le
   const text =
     "# Title\n\nSome *text* with `code` and a [link][1].\n\n- one\n- two\n\n  more\n\n3. third\n\n```js\nlet a = 1;\n\nlet b;\n```\n\n" +
     "| a | b |\n|---|--:|\n| 1 | 2 |\n\n> quoted\n\nSetext\n===\n\n[1]: https://example.org/\n";
-  const html = () => chat.answers.last().locator(".markdown").evaluate((e) => e.innerHTML);
+  const html = () =>
+    chat.answers
+      .last()
+      .locator(".markdown")
+      .evaluate((e) => e.innerHTML);
   server.answer((stream) => {
     stream.text(text);
     stream.end();
@@ -372,7 +426,13 @@ pageTest("Markdown is rendered the same whether it comes at once or letter by le
   await chat.say("at once");
   await chat.finished();
   const whole = await html();
-  for (const part of ['<a href="https://example.org/"', '<th align="right">', 'data-language="js"', '<ol start="3">', "<h3>Setext</h3>"]) {
+  for (const part of [
+    '<a href="https://example.org/"',
+    '<th align="right">',
+    'data-language="js"',
+    '<ol start="3">',
+    "<h3>Setext</h3>",
+  ]) {
     assert.ok(whole.includes(part), `${part} in ${whole}`);
   }
   server.answer(async (stream) => {
@@ -411,22 +471,26 @@ pageTest("an answer that was cut at the limit says so", {}, async (chat, page) =
   await page.getByText("Cut off at the longest allowed answer.").waitFor();
 });
 
-pageTest("messages and code can be copied", { permissions: ["clipboard-read", "clipboard-write"] }, async (chat, page) => {
-  const clipboard = () => page.evaluate(() => navigator.clipboard.readText());
-  server.answer((stream) => {
-    stream.text("Do **this**:\n\n```sh\nmake\n  install\n```\n");
-    stream.end();
-  });
-  await chat.say("how?");
-  await chat.finished();
-  await chat.answers.last().getByRole("button", { name: "Copy", exact: true }).click();
-  await eventually(clipboard, "Do **this**:\n\n```sh\nmake\n  install\n```\n");
-  await page.getByRole("button", { name: "Copy code" }).click();
-  await eventually(clipboard, "make\n  install");
-  await chat.users.last().hover();
-  await chat.users.last().getByRole("button", { name: "Copy" }).click();
-  await eventually(clipboard, "how?");
-});
+pageTest(
+  "messages and code can be copied",
+  { permissions: ["clipboard-read", "clipboard-write"] },
+  async (chat, page) => {
+    const clipboard = () => page.evaluate(() => navigator.clipboard.readText());
+    server.answer((stream) => {
+      stream.text("Do **this**:\n\n```sh\nmake\n  install\n```\n");
+      stream.end();
+    });
+    await chat.say("how?");
+    await chat.finished();
+    await chat.answers.last().getByRole("button", { name: "Copy", exact: true }).click();
+    await eventually(clipboard, "Do **this**:\n\n```sh\nmake\n  install\n```\n");
+    await page.getByRole("button", { name: "Copy code" }).click();
+    await eventually(clipboard, "make\n  install");
+    await chat.users.last().hover();
+    await chat.users.last().getByRole("button", { name: "Copy" }).click();
+    await eventually(clipboard, "how?");
+  },
+);
 
 pageTest("the keyboard is enough", {}, async (chat, page) => {
   server.answer(echo);
@@ -444,9 +508,14 @@ pageTest("the keyboard is enough", {}, async (chat, page) => {
   const reached = new Set();
   for (let i = 0; i < 20; i++) {
     await page.keyboard.press("Tab");
-    reached.add(await page.evaluate(() => document.activeElement.getAttribute("aria-label") ?? document.activeElement.textContent));
+    reached.add(
+      await page.evaluate(
+        () => document.activeElement.getAttribute("aria-label") ?? document.activeElement.textContent,
+      ),
+    );
   }
-  for (const name of ["Skip to the message field", "New chat", "Settings", "Copy", "Edit", "Answer again"]) assert.ok(reached.has(name), name);
+  for (const name of ["Skip to the message field", "New chat", "Settings", "Copy", "Edit", "Answer again"])
+    assert.ok(reached.has(name), name);
 });
 
 pageTest("Enter that confirms an input method's word does not send", {}, async (chat, page) => {

@@ -45,10 +45,17 @@ async function startServer() {
   const args = ["serve", ...(KVIST_MODEL ? [KVIST_MODEL] : []), "--host", "127.0.0.1", "--port", String(port)];
   server = spawn(KVIST_BINARY, args, { stdio: ["ignore", "inherit", "inherit"] });
   const address = `http://127.0.0.1:${port}/`;
-  await eventually(async () => {
-    if (server.exitCode !== null) throw new Error(`${KVIST_BINARY} ${args.join(" ")} ended with ${server.exitCode}`);
-    return fetch(new URL("health", address)).then((response) => response.ok, () => false);
-  }, true, kSlow);
+  await eventually(
+    async () => {
+      if (server.exitCode !== null) throw new Error(`${KVIST_BINARY} ${args.join(" ")} ended with ${server.exitCode}`);
+      return fetch(new URL("health", address)).then(
+        (response) => response.ok,
+        () => false,
+      );
+    },
+    true,
+    kSlow,
+  );
   return address;
 }
 
@@ -63,7 +70,11 @@ function realTest(name, options, body) {
       }, KVIST_API_KEY);
       await page.reload();
       const chat = new Chat(page);
-      await eventually(() => page.getByLabel("Model").inputValue(), (model) => model !== "connecting…", kSlow);
+      await eventually(
+        () => page.getByLabel("Model").inputValue(),
+        (model) => model !== "connecting…",
+        kSlow,
+      );
       await body(chat, page);
     }),
   );
@@ -76,22 +87,34 @@ async function limitAnswer(chat, tokens) {
   await chat.settings.getByRole("button", { name: "Done" }).click();
 }
 
-realTest("a message gets an answer with its speed, and the conversation goes on after a reload", {}, async (chat, page) => {
-  await limitAnswer(chat, 24);
-  await chat.say("Tell me about rivers.");
-  await eventually(() => chat.speed().catch(() => ""), (text) => /first token/.test(text), kSlow);
-  await chat.finished();
-  assert.match(await chat.speed(), /(?<!~)\b\d+ tokens?\b.*prompt \d+/s, "the server counted the tokens");
-  if (KVIST_SCREENSHOTS) await page.screenshot({ path: `${KVIST_SCREENSHOTS}/real.png` });
+realTest(
+  "a message gets an answer with its speed, and the conversation goes on after a reload",
+  {},
+  async (chat, page) => {
+    await limitAnswer(chat, 24);
+    await chat.say("Tell me about rivers.");
+    await eventually(
+      () => chat.speed().catch(() => ""),
+      (text) => /first token/.test(text),
+      kSlow,
+    );
+    await chat.finished();
+    assert.match(await chat.speed(), /(?<!~)\b\d+ tokens?\b.*prompt \d+/s, "the server counted the tokens");
+    if (KVIST_SCREENSHOTS) await page.screenshot({ path: `${KVIST_SCREENSHOTS}/real.png` });
 
-  const first = await chat.answers.last().locator(".markdown").textContent();
-  await page.reload();
-  assert.equal(await chat.answers.last().locator(".markdown").textContent(), first);
-  await chat.say("Go on.");
-  await eventually(() => chat.answers.count(), 2, kSlow);
-  await eventually(() => chat.speed(), (text) => /prompt \d+/.test(text), kSlow);
-  assert.equal(await chat.banner.count(), 0);
-});
+    const first = await chat.answers.last().locator(".markdown").textContent();
+    await page.reload();
+    assert.equal(await chat.answers.last().locator(".markdown").textContent(), first);
+    await chat.say("Go on.");
+    await eventually(() => chat.answers.count(), 2, kSlow);
+    await eventually(
+      () => chat.speed(),
+      (text) => /prompt \d+/.test(text),
+      kSlow,
+    );
+    assert.equal(await chat.banner.count(), 0);
+  },
+);
 
 realTest("an answer appears in pieces and can be stopped", {}, async (chat, page) => {
   await limitAnswer(chat, 4000);
@@ -102,10 +125,20 @@ realTest("an answer appears in pieces and can be stopped", {}, async (chat, page
   for (let attempt = 0; attempt < 10; attempt++) {
     seen = new Set();
     await chat.say("Count from one to a thousand, in words, without stopping.");
-    await eventually(async () => {
-      seen.add(await chat.answers.last().locator(".markdown").textContent().catch(() => ""));
-      return seen.size >= 4 || !(await chat.stop.isVisible());
-    }, true, kSlow);
+    await eventually(
+      async () => {
+        seen.add(
+          await chat.answers
+            .last()
+            .locator(".markdown")
+            .textContent()
+            .catch(() => ""),
+        );
+        return seen.size >= 4 || !(await chat.stop.isVisible());
+      },
+      true,
+      kSlow,
+    );
     if (await chat.stop.isVisible()) break;
   }
   assert.ok(seen.size >= 4, `the answer appeared in ${seen.size} pieces`);
@@ -116,12 +149,16 @@ realTest("an answer appears in pieces and can be stopped", {}, async (chat, page
   assert.equal(await chat.answers.last().locator(".markdown").textContent(), text, "nothing comes after a stop");
 });
 
-realTest("a request that the server refuses shows the server's words", { expected: /Failed to load resource/ }, async (chat, page) => {
-  await page.route("**/v1/chat/completions", (route) => {
-    const body = JSON.parse(route.request().postData());
-    return route.continue({ postData: JSON.stringify({ ...body, temperature: "hot" }) });
-  });
-  await chat.say("hi");
-  await chat.banner.waitFor();
-  assert.match(await chat.banner.innerText(), /temperature/);
-});
+realTest(
+  "a request that the server refuses shows the server's words",
+  { expected: /Failed to load resource/ },
+  async (chat, page) => {
+    await page.route("**/v1/chat/completions", (route) => {
+      const body = JSON.parse(route.request().postData());
+      return route.continue({ postData: JSON.stringify({ ...body, temperature: "hot" }) });
+    });
+    await chat.say("hi");
+    await chat.banner.waitFor();
+    assert.match(await chat.banner.innerText(), /temperature/);
+  },
+);

@@ -35,7 +35,10 @@ async function collect(options: ApiOptions): Promise<StreamEvent[]> {
 }
 
 async function failure(options: ApiOptions): Promise<ApiError> {
-  const error: unknown = await collect(options).then(() => null, (reason: unknown) => reason);
+  const error: unknown = await collect(options).then(
+    () => null,
+    (reason: unknown) => reason,
+  );
   assert.ok(error instanceof ApiError, String(error));
   return error;
 }
@@ -82,15 +85,21 @@ test("no key, no header", async () => {
 });
 
 test("errors carry what the server said", async () => {
-  const body = JSON.stringify({ error: { message: "too hot", type: "invalid_request_error", param: "temperature", code: null } });
+  const body = JSON.stringify({
+    error: { message: "too hot", type: "invalid_request_error", param: "temperature", code: null },
+  });
   const refused = await failure(answering(new Response(body, { status: 400 })));
-  assert.deepEqual([refused.kind, refused.message, refused.status, refused.param], ["refused", "too hot", 400, "temperature"]);
+  assert.deepEqual(
+    [refused.kind, refused.message, refused.status, refused.param],
+    ["refused", "too hot", 400, "temperature"],
+  );
 
   const busy = await failure(answering(new Response("{}", { status: 429, headers: { "Retry-After": "7" } })));
   assert.deepEqual([busy.kind, busy.retryAfterSeconds], ["busy", 7]);
 
   const kinds = [];
-  for (const status of [401, 404, 500, 503]) kinds.push((await failure(answering(new Response("<html>", { status })))).kind);
+  for (const status of [401, 404, 500, 503])
+    kinds.push((await failure(answering(new Response("<html>", { status })))).kind);
   assert.deepEqual(kinds, ["unauthorized", "refused", "refused", "starting"]);
 });
 

@@ -30,9 +30,7 @@ export interface ChatRequest {
 }
 
 export type StreamEvent =
-  | { kind: "text"; text: string }
-  | { kind: "finish"; reason: string }
-  | { kind: "usage"; usage: Usage };
+  { kind: "text"; text: string } | { kind: "finish"; reason: string } | { kind: "usage"; usage: Usage };
 
 export type ErrorKind =
   | "unreachable" // No answer from the server at all, or it broke off in the middle of one.
@@ -69,7 +67,9 @@ export interface ApiOptions {
 export async function listModels(options: ApiOptions): Promise<string[]> {
   const body = await readJson(await request("v1/models", options));
   const list = isRecord(body) && Array.isArray(body["data"]) ? body["data"] : [];
-  const ids = list.flatMap((model: unknown) => (isRecord(model) && typeof model["id"] === "string" ? [model["id"]] : []));
+  const ids = list.flatMap((model: unknown) =>
+    isRecord(model) && typeof model["id"] === "string" ? [model["id"]] : [],
+  );
   if (ids.length === 0) throw new ApiError("refused", "The server lists no models.");
   return ids;
 }
@@ -183,7 +183,8 @@ function errorFromBody(body: unknown, status: number | null, retryAfterSeconds: 
   const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : null);
   const kind =
     status === 401 ? "unauthorized" : status === 429 ? "busy" : status === 503 ? "starting" : ("refused" as const);
-  const message = text(error["message"]) ?? (status === null ? "The server reported an error." : `The server answered ${status}.`);
+  const message =
+    text(error["message"]) ?? (status === null ? "The server reported an error." : `The server answered ${status}.`);
   return new ApiError(kind, message, status, text(error["param"]), retryAfterSeconds);
 }
 

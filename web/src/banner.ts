@@ -23,7 +23,11 @@ export class Banner {
   show(content: BannerContent): void {
     const { tone, message, action, onKey } = content;
     this.shown = content;
-    const box = el("div", { class: `banner ${tone}`, role: tone === "error" ? "alert" : "status" }, el("p", {}, message));
+    const box = el(
+      "div",
+      { class: `banner ${tone}`, role: tone === "error" ? "alert" : "status" },
+      el("p", {}, message),
+    );
     if (onKey !== undefined) box.append(this.keyForm(onKey));
     if (action !== undefined) {
       const run = el("button", { type: "button", class: "action" }, action.label);
@@ -52,7 +56,14 @@ export class Banner {
   }
 
   private keyForm(onKey: (key: string) => void): HTMLFormElement {
-    const input = el("input", { type: "password", "aria-label": "API key", placeholder: "API key", autocomplete: "off", spellcheck: "false", required: "" });
+    const input = el("input", {
+      type: "password",
+      "aria-label": "API key",
+      placeholder: "API key",
+      autocomplete: "off",
+      spellcheck: "false",
+      required: "",
+    });
     const form = el("form", { class: "action" }, input, el("button", { type: "submit" }, "Use key"));
     form.addEventListener("submit", (event) => {
       event.preventDefault();

@@ -1,7 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  addUser, closeAnswer, dropAnswer, editUser, lastUser, openAnswer, parseConversation, serialize, toRequest, updateAnswer,
+  addUser,
+  closeAnswer,
+  dropAnswer,
+  editUser,
+  lastUser,
+  openAnswer,
+  parseConversation,
+  serialize,
+  toRequest,
+  updateAnswer,
   type Conversation,
 } from "./conversation";
 

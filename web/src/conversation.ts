@@ -37,7 +37,10 @@ export function openAnswer(conversation: Conversation): Conversation {
 }
 
 /** Replaces parts of the last message, which must be an answer. */
-export function updateAnswer(conversation: Conversation, change: Partial<Omit<AssistantMessage, "id" | "role">>): Conversation {
+export function updateAnswer(
+  conversation: Conversation,
+  change: Partial<Omit<AssistantMessage, "id" | "role">>,
+): Conversation {
   const last = conversation.at(-1);
   if (last?.role !== "assistant") return conversation;
   return [...conversation.slice(0, -1), { ...last, ...change }];
@@ -107,7 +110,8 @@ export function parseConversation(json: string | null): Conversation {
     if (typeof text !== "string") return [];
     const id = messages.length + 1;
     if (role === "user") messages.push({ id, role, text });
-    else if (role === "assistant") messages.push({ id, role, text, ending: parseEnding(ending), speed: parseSpeed(speed) });
+    else if (role === "assistant")
+      messages.push({ id, role, text, ending: parseEnding(ending), speed: parseSpeed(speed) });
     else return [];
   }
   const last = messages.at(-1);

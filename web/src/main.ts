@@ -1,11 +1,19 @@
 // The chat page: wires the conversation, the API and what is on the screen.
 
 import "./style.css";
+import "./messages.css";
 import { ApiError, checkHealth, isAbort, listModels, streamChat, type ApiOptions } from "./api";
 import { Banner, type BannerContent } from "./banner";
 import {
-  addUser, closeAnswer, dropAnswer, editUser, openAnswer, toRequest, updateAnswer,
-  type Conversation, type Ending,
+  addUser,
+  closeAnswer,
+  dropAnswer,
+  editUser,
+  openAnswer,
+  toRequest,
+  updateAnswer,
+  type Conversation,
+  type Ending,
 } from "./conversation";
 import { byId, el, fitHeight } from "./dom";
 import { Follower } from "./follower";
@@ -195,7 +203,8 @@ class ChatPage {
       if (!this.banner.isShowing(banner)) return;
       this.banner.clear();
       if (this.models.length === 0) await this.connect();
-      else this.banner.show({ tone: "info", message: "The server is back.", action: { label: "Try again", run: retry } });
+      else
+        this.banner.show({ tone: "info", message: "The server is back.", action: { label: "Try again", run: retry } });
     }, kHealthEveryMs);
   }
 
@@ -228,7 +237,11 @@ class ChatPage {
       this.draw();
       this.follower.jump();
     };
-    this.banner.show({ tone: "info", message: "New chat. The last one is gone once you send a message.", action: { label: "Undo", run: undo } });
+    this.banner.show({
+      tone: "info",
+      message: "New chat. The last one is gone once you send a message.",
+      action: { label: "Undo", run: undo },
+    });
   }
 
   private changeSettings(settings: Settings): void {
@@ -255,7 +268,10 @@ class ChatPage {
 
   private noteSave(saved: boolean): void {
     if (!saved && !this.saveFailed) {
-      this.banner.show({ tone: "error", message: "The browser cannot store this conversation; it will be lost on reload." });
+      this.banner.show({
+        tone: "error",
+        message: "The browser cannot store this conversation; it will be lost on reload.",
+      });
     }
     this.saveFailed = !saved;
   }
@@ -265,11 +281,15 @@ class ChatPage {
     if (this.drawScheduled) return;
     this.drawScheduled = true;
     const wait = this.drawnAt + 4 * this.drawCostMs - performance.now();
-    setTimeout(() => requestAnimationFrame(() => {
-      this.drawScheduled = false;
-      this.draw();
-      if (performance.now() - this.savedAt > kSaveEveryMs) this.save();
-    }), Math.max(0, wait));
+    setTimeout(
+      () =>
+        requestAnimationFrame(() => {
+          this.drawScheduled = false;
+          this.draw();
+          if (performance.now() - this.savedAt > kSaveEveryMs) this.save();
+        }),
+      Math.max(0, wait),
+    );
   }
 
   private draw(): void {
@@ -287,7 +307,7 @@ class ChatPage {
   private showModels(): void {
     const wanted = this.settings.model;
     this.model.replaceChildren(...this.models.map((id) => el("option", { value: id }, id)));
-    this.model.value = this.models.includes(wanted) ? wanted : this.models[0] ?? "";
+    this.model.value = this.models.includes(wanted) ? wanted : (this.models[0] ?? "");
     this.model.disabled = this.models.length < 2;
   }
 

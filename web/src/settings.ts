@@ -15,7 +15,14 @@ export interface NumberField {
 
 /** The sampling settings, in the order of the dialog. Limits are those of the API. */
 export const kNumberFields: readonly NumberField[] = [
-  { key: "temperature", label: "Temperature", hint: "0 always takes the likeliest token", min: 0, max: 2, integer: false },
+  {
+    key: "temperature",
+    label: "Temperature",
+    hint: "0 always takes the likeliest token",
+    min: 0,
+    max: 2,
+    integer: false,
+  },
   { key: "max_tokens", label: "Longest answer", hint: "in tokens", min: 1, max: 1_000_000, integer: true },
   { key: "top_p", label: "Top p", hint: "keep the likeliest, up to this share", min: 0, max: 1, integer: false },
   { key: "top_k", label: "Top k", hint: "keep so many tokens, 0 is all", min: 0, max: 1_000_000, integer: true },

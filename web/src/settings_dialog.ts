@@ -60,7 +60,11 @@ export class SettingsDialog {
   private makeNumber(field: NumberField): HTMLElement {
     const id = `setting-${field.key}`;
     const input = el("input", {
-      id, type: "text", autocomplete: "off", placeholder: "default", "aria-describedby": `${id}-hint`,
+      id,
+      type: "text",
+      autocomplete: "off",
+      placeholder: "default",
+      "aria-describedby": `${id}-hint`,
       inputmode: field.integer ? "numeric" : "decimal",
     });
     const hint = el("span", { class: "hint", id: `${id}-hint` }, field.hint);
@@ -73,7 +77,10 @@ export class SettingsDialog {
       if (!("value" in result)) return;
       const { [field.key]: old, ...numbers } = this.settings.numbers;
       if ((old ?? null) === result.value) return;
-      this.change({ ...this.settings, numbers: result.value === null ? numbers : { ...numbers, [field.key]: result.value } });
+      this.change({
+        ...this.settings,
+        numbers: result.value === null ? numbers : { ...numbers, [field.key]: result.value },
+      });
     });
     this.inputs.set(field, input);
     return el("p", { class: "field" }, el("label", { for: id }, field.label), input, hint);

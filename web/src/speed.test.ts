@@ -16,7 +16,12 @@ test("the server's count replaces the page's guess", () => {
   meter.onText(100);
   meter.onText(1100);
   meter.onUsage({ promptTokens: 40, completionTokens: 21, cachedTokens: 32 });
-  assert.deepEqual(describeSpeed(meter.speed()), ["20.0 tokens/s", "first token 100 ms", "21 tokens", "prompt 40, 32 cached"]);
+  assert.deepEqual(describeSpeed(meter.speed()), [
+    "20.0 tokens/s",
+    "first token 100 ms",
+    "21 tokens",
+    "prompt 40, 32 cached",
+  ]);
 });
 
 test("nothing is claimed before it is known", () => {

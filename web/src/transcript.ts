@@ -79,8 +79,18 @@ class UserView implements MessageView {
     this.id = message.id;
     this.editButton = button("Edit", "edit", () => this.openEditor());
     this.againButton = button("Ask again", "again", () => actions.regenerate());
-    this.bar.append(copyButton(() => this.text, actions), this.editButton, this.againButton);
-    this.element = el("article", { class: "message user" }, el("h2", { class: "visually-hidden" }, "You"), this.body, this.bar);
+    this.bar.append(
+      copyButton(() => this.text, actions),
+      this.editButton,
+      this.againButton,
+    );
+    this.element = el(
+      "article",
+      { class: "message user" },
+      el("h2", { class: "visually-hidden" }, "You"),
+      this.body,
+      this.bar,
+    );
   }
 
   update(message: Message, place: Place): void {
@@ -96,7 +106,12 @@ class UserView implements MessageView {
       "form",
       { class: "editor" },
       area,
-      el("p", { class: "buttons" }, el("button", { type: "button" }, "Cancel"), el("button", { type: "submit", class: "primary" }, "Send")),
+      el(
+        "p",
+        { class: "buttons" },
+        el("button", { type: "button" }, "Cancel"),
+        el("button", { type: "submit", class: "primary" }, "Send"),
+      ),
     );
     const cancel = () => {
       this.closeEditor();
@@ -155,7 +170,12 @@ class AnswerView implements MessageView {
   private readonly thinkingTitle = el("summary");
   private readonly thinkingText = el("div", { class: "thoughts" });
   private readonly body = el("div", { class: "markdown" });
-  private readonly waiting = el("p", { class: "waiting" }, el("span", { class: "pulse", "aria-hidden": "true" }), "Reading the prompt");
+  private readonly waiting = el(
+    "p",
+    { class: "waiting" },
+    el("span", { class: "pulse", "aria-hidden": "true" }),
+    "Reading the prompt",
+  );
   private readonly note = el("p", { class: "note" });
   private readonly speed = el("p", { class: "speed" });
   private readonly bar = el("div", { class: "actions" });
@@ -166,13 +186,20 @@ class AnswerView implements MessageView {
     this.id = message.id;
     this.thinking.append(this.thinkingTitle, this.thinkingText);
     this.againButton = button("Answer again", "again", () => actions.regenerate());
-    this.bar.append(copyButton(() => this.answer, actions), this.againButton);
+    this.bar.append(
+      copyButton(() => this.answer, actions),
+      this.againButton,
+    );
     const foot = el("div", { class: "foot" }, this.speed, this.bar);
     this.element = el(
       "article",
       { class: "message answer" },
       el("h2", { class: "visually-hidden" }, "Answer"),
-      this.waiting, this.thinking, this.body, this.note, foot,
+      this.waiting,
+      this.thinking,
+      this.body,
+      this.note,
+      foot,
     );
     this.markdown = new MarkdownView(this.body, (pre, language) => decorateCode(pre, language, actions));
   }
@@ -181,7 +208,12 @@ class AnswerView implements MessageView {
     if (message.role !== "assistant") return;
     if (message.text !== this.shownText) this.showText(message.text);
     const running = message.ending === null;
-    const note = message.ending === null ? "" : message.ending === "done" && message.text === "" ? "The model said nothing." : kNotes[message.ending];
+    const note =
+      message.ending === null
+        ? ""
+        : message.ending === "done" && message.text === ""
+          ? "The model said nothing."
+          : kNotes[message.ending];
     this.element.classList.toggle("running", running);
     this.element.setAttribute("aria-busy", String(running));
     this.waiting.hidden = !(running && message.text === "");
@@ -190,7 +222,8 @@ class AnswerView implements MessageView {
     this.bar.hidden = running;
     this.againButton.hidden = !(place.isLast && place.idle);
     const parts = message.speed === null ? [] : describeSpeed(message.speed);
-    if (this.speed.textContent !== parts.join("")) this.speed.replaceChildren(...parts.map((part) => el("span", {}, part)));
+    if (this.speed.textContent !== parts.join(""))
+      this.speed.replaceChildren(...parts.map((part) => el("span", {}, part)));
   }
 
   private showText(text: string): void {
