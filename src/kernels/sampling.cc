@@ -1,6 +1,7 @@
 #include "kernels/sampling.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -57,10 +58,13 @@ void SelectTop(std::span<const float> logits, size_t count, std::vector<Candidat
 }
 
 void AllNumbers(std::span<const float> logits, std::vector<Candidate>& out) {
-  out.clear();
+  out.resize(logits.size());  // Not cleared before: a warm vector has nothing to initialise.
+  size_t count = 0;
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > -kInfinity) out.push_back({logits[i], 0, static_cast<uint32_t>(i)});
+    out[count] = {logits[i], 0, static_cast<uint32_t>(i)};
+    count += logits[i] > -kInfinity ? 1 : 0;
   }
+  out.resize(count);
 }
 
 void ApplyBiases(std::span<const LogitBias> biases, std::vector<float>& logits) {
@@ -103,22 +107,26 @@ double Weigh(float temperature, std::vector<Candidate>& candidates) {
   return total;
 }
 
-/// The last candidate, likeliest first, that top-p keeps: the first at which the mass reaches `target`. Splits by rank
-/// and follows the side in which the target lies: linear time, nothing but the last few are sorted.
+/// The last candidate, likeliest first, that top-p keeps: the first at which the mass reaches `target`. The mass is
+/// gathered in buckets of similar weight, then only the bucket in which the target lies is ranked, and of that only the
+/// part around it.
 Candidate LastOfNucleus(const std::vector<Candidate>& candidates, double target, std::vector<Candidate>& ranked) {
-  constexpr float kLikely = 0x1p-10f;
+  constexpr uint32_t kShift = 20;  // Exponent and three bits of mantissa; weights lie in [0, 1].
+  constexpr uint32_t kBuckets = (std::bit_cast<uint32_t>(1.0f) >> kShift) + 1;
+  auto bucket_of = [](const Candidate& c) { return std::bit_cast<uint32_t>(c.weight) >> kShift; };
+  double buckets[kBuckets] = {};
+  for (const Candidate& c : candidates) buckets[bucket_of(c)] += c.weight;
+  double mass = 0;  // Of everything likelier than what is looked at.
+  uint32_t bucket = kBuckets - 1;
+  while (bucket > 0 && mass + buckets[bucket] < target) mass += buckets[bucket--];
   ranked.clear();
-  double mass = 0;
   for (const Candidate& c : candidates) {
-    if (c.weight < kLikely) continue;
-    ranked.push_back(c);
-    mass += c.weight;
+    if (bucket_of(c) == bucket) ranked.push_back(c);
   }
-  if (mass * (1 - 1e-9) <= target) ranked.assign(candidates.begin(), candidates.end());
+  if (ranked.empty()) return {-kInfinity, 0, UINT32_MAX};  // Rounding left the target above the whole mass: keep all.
   auto begin = ranked.begin(), end = ranked.end();
-  mass = 0;  // Of everything before `begin`.
   while (end - begin > 64) {
-    auto split = begin + (end - begin) / 4;
+    auto split = begin + (end - begin) / 2;
     std::nth_element(begin, split, end, Likelier);
     double part = mass;
     for (auto c = begin; c != split; ++c) part += c->weight;
@@ -137,14 +145,11 @@ Candidate LastOfNucleus(const std::vector<Candidate>& candidates, double target,
   return *(end - 1);
 }
 
-/// Walks the candidates that `keep` admits in order of id. REQUIRES: one of them has a positive weight.
+/// Walks the candidates that `keep` admits in order of id until their mass exceeds `target`; the last of them if it
+/// never does. REQUIRES: one of them has a positive weight.
 template <class Keep>
-uint32_t Draw(const std::vector<Candidate>& candidates, double uniform, Keep keep) {
-  double total = 0;
-  for (const Candidate& c : candidates) {
-    if (keep(c)) total += c.weight;
-  }
-  double target = uniform * total, mass = 0;
+uint32_t Draw(const std::vector<Candidate>& candidates, double target, Keep keep) {
+  double mass = 0;
   const Candidate* last = nullptr;
   for (const Candidate& c : candidates) {
     if (!keep(c) || c.weight == 0) continue;
@@ -154,6 +159,15 @@ uint32_t Draw(const std::vector<Candidate>& candidates, double uniform, Keep kee
   }
   KVIST_CHECK(last != nullptr);
   return last->token;
+}
+
+template <class Keep>
+uint32_t DrawFiltered(const std::vector<Candidate>& candidates, double uniform, Keep keep) {
+  double total = 0;
+  for (const Candidate& c : candidates) {
+    if (keep(c)) total += c.weight;
+  }
+  return Draw(candidates, uniform * total, keep);
 }
 
 }  // namespace
@@ -186,15 +200,14 @@ uint32_t SampleToken(std::span<const float> logits, const SamplingParams& params
   if (candidates.empty()) return ArgMax(logits);
   double total = Weigh(params.temperature, candidates);
   double uniform = UniformAt(params.seed, position);
-  float min_weight = params.min_p;
-  if (!(params.top_p < 1)) {
-    return Draw(candidates, uniform,
-                [min_weight](const Candidate& c) { return c.weight >= min_weight || c.weight == 1; });
+  if (!(params.top_p < 1) && !(params.min_p > 0)) {
+    return Draw(candidates, uniform * total, [](const Candidate&) { return true; });
   }
+  float min_weight = params.min_p;
+  auto heavy = [min_weight](const Candidate& c) { return !(c.weight < min_weight) || c.weight == 1; };
+  if (!(params.top_p < 1)) return DrawFiltered(candidates, uniform, heavy);
   Candidate last = LastOfNucleus(candidates, params.top_p * total, scratch.ranked);
-  return Draw(candidates, uniform, [min_weight, last](const Candidate& c) {
-    return (c.weight >= min_weight || c.weight == 1) && !Likelier(last, c);
-  });
+  return DrawFiltered(candidates, uniform, [&](const Candidate& c) { return heavy(c) && !Likelier(last, c); });
 }
 
 double LogSumExp(std::span<const float> logits) {
