@@ -363,7 +363,7 @@ pageTest("a server that goes and comes back", { expected: kFailedLoad }, async (
 pageTest("a server that is not ready yet is waited for", { expected: kFailedLoad }, async (chat, page) => {
   server.health = 503;
   await page.reload();
-  await chat.banner.getByText("Waiting for it.").waitFor();
+  await chat.banner.getByText("The server is not ready. Waiting for it.").waitFor();
   server.health = 200;
   await chat.banner.waitFor({ state: "detached" });
   assert.equal(await page.getByLabel("Model").inputValue(), "fake");

@@ -183,9 +183,13 @@ function errorFromBody(body: unknown, status: number | null, retryAfterSeconds: 
   const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : null);
   const kind =
     status === 401 ? "unauthorized" : status === 429 ? "busy" : status === 503 ? "starting" : ("refused" as const);
-  const message =
-    text(error["message"]) ?? (status === null ? "The server reported an error." : `The server answered ${status}.`);
-  return new ApiError(kind, message, status, text(error["param"]), retryAfterSeconds);
+  const unsaid =
+    kind === "starting"
+      ? "The server is not ready."
+      : status === null
+        ? "The server reported an error."
+        : `The server answered ${status}.`;
+  return new ApiError(kind, text(error["message"]) ?? unsaid, status, text(error["param"]), retryAfterSeconds);
 }
 
 function isRecord(value: unknown): value is Record<string, unknown> {

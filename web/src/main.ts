@@ -156,6 +156,8 @@ class ChatPage {
         meter.onUsage(event.usage);
       } else if (event.reason === "length") {
         ending = "length";
+      } else if (event.reason === "error") {
+        ending = "broken";
       }
       this.conversation = updateAnswer(this.conversation, { text, speed: meter.speed() });
       this.scheduleDraw();
