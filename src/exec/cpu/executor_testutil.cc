@@ -1,0 +1,100 @@
+#include "exec/cpu/executor_testutil.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/check.h"
+
+namespace kvist::exec {
+namespace {
+
+template <class T>
+T ValueOrDie(absl::StatusOr<T> value) {
+  if (!value.ok()) {
+    std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
+    std::abort();
+  }
+  return *std::move(value);
+}
+
+}  // namespace
+
+TestExecutor::TestExecutor(const std::string& path, const Options& options)
+    : memory_({.frames_count = options.frames_count, .reuse = false}) {
+  auto model = ValueOrDie(model::LoadModel(path));
+  executor_ = ValueOrDie(CpuExecutor::Create(model,
+                                             {.threads = options.threads,
+                                              .isa = options.isa,
+                                              .tokens_per_step_max = options.tokens_per_step_max,
+                                              .slices_per_step_max = 64,
+                                              .context_tokens_max = model->spec.context_length,
+                                              .frames_count = options.frames_count},
+                                             memory_.spans(), clock_));
+}
+
+step::StepResult TestExecutor::Execute(step::StepPlan plan) {
+  absl::Status status = executor_->Submit(std::move(plan));
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  KVIST_CHECK(status.ok());
+  while (true) {
+    std::optional<step::StepResult> result = ValueOrDie(executor_->Poll());
+    if (result) return *std::move(result);
+    std::this_thread::yield();
+  }
+}
+
+std::vector<std::vector<float>> TestExecutor::Logits(const std::vector<Run>& runs) {
+  std::vector<std::vector<float>> logits(runs.size());
+  std::vector<RequestId> ids;
+  for (const Run& run : runs) {
+    ids.push_back(RequestId{next_id_++});
+    memory_.Begin(ids.back(), 0, run.tokens);
+  }
+  std::vector<uint32_t> done(runs.size(), 0);
+  for (uint32_t step = 0;; ++step) {
+    step::StepPlan plan;
+    std::vector<size_t> who;
+    bool waiting = false;
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const uint32_t left = static_cast<uint32_t>(runs[i].tokens.size()) - done[i];
+      if (left == 0) continue;
+      if (step < runs[i].skip_steps) {
+        waiting = true;
+        continue;
+      }
+      const uint32_t count = std::min(left, runs[i].chunk);
+      KVIST_CHECK(memory_.Reserve(ids[i], done[i] + count));
+      const SpanId span = memory_.SpanOf(ids[i]);
+      plan.slices.push_back({.request = ids[i],
+                             .position = done[i],
+                             .tokens_begin = static_cast<uint32_t>(plan.tokens.size()),
+                             .tokens_count = count,
+                             .segments_begin = static_cast<uint32_t>(plan.segments.size()),
+                             .segments_count = 1,
+                             .tail = span,
+                             .tail_begin = done[i],
+                             .commit_count = count,
+                             .logits_rows = count});
+      plan.segments.push_back({span, 0, done[i] + count});
+      for (uint32_t t = 0; t < count; ++t) plan.tokens.push_back({runs[i].tokens[done[i] + t]});
+      who.push_back(i);
+    }
+    if (who.empty() && !waiting) break;
+    if (who.empty()) continue;
+    step::StepResult result = Execute(std::move(plan));
+    auto row = result.logits.begin();
+    for (size_t s = 0; s < who.size(); ++s) {
+      const uint32_t count = result.plan.slices[s].tokens_count;
+      const auto end = row + static_cast<std::ptrdiff_t>(size_t{count} * vocab());
+      logits[who[s]].insert(logits[who[s]].end(), row, end);
+      row = end;
+      memory_.Commit(ids[who[s]], std::span(runs[who[s]].tokens).subspan(done[who[s]], count));
+      done[who[s]] += count;
+    }
+  }
+  for (RequestId id : ids) memory_.End(id);
+  return logits;
+}
+
+}  // namespace kvist::exec

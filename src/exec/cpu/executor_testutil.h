@@ -1,0 +1,50 @@
+#pragma once
+
+/// @file
+/// Runs prompts through a CPU executor for tests: any chunking, several sequences at once, all logits.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/cpu/cpu_executor.h"
+#include "kv/kv_memory.h"
+
+namespace kvist::exec {
+
+/// An executor with its memory, for one model. Aborts on errors: tests want the place.
+class TestExecutor {
+ public:
+  struct Options {
+    uint32_t threads = 1;
+    kernels::Isa isa = kernels::BestIsa();
+    uint32_t tokens_per_step_max = 512;
+    uint32_t frames_count = 256;
+  };
+  TestExecutor(const std::string& path, const Options& options);
+
+  /// One sequence of a batch: how many tokens go into each step. The chunks of all sequences run side by side.
+  struct Run {
+    std::vector<TokenId> tokens;
+    uint32_t chunk = UINT32_MAX;
+    uint32_t skip_steps = 0;  ///< Joins the batch so many steps later.
+  };
+
+  /// Logits of every position of every sequence: [runs][tokens * vocab].
+  std::vector<std::vector<float>> Logits(const std::vector<Run>& runs);
+
+  /// Submits, waits, returns.
+  step::StepResult Execute(step::StepPlan plan);
+
+  CpuExecutor& executor() { return *executor_; }
+  kv::KvMemory& memory() { return memory_; }
+  uint32_t vocab() const { return executor_->Limits().vocab_size; }
+
+ private:
+  RealClock clock_;
+  kv::KvMemory memory_;
+  std::unique_ptr<CpuExecutor> executor_;
+  uint64_t next_id_ = 1;
+};
+
+}  // namespace kvist::exec

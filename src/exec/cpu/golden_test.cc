@@ -1,0 +1,114 @@
+// Logits of small random models of every architecture and tensor type, beside those of an independent implementation
+// (tests/golden/README.md).
+
+#include <gtest/gtest.h>
+
+#include <boost/json.hpp>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "exec/cpu/executor_testutil.h"
+
+namespace kvist::exec {
+namespace {
+
+const std::filesystem::path kGolden = KVIST_SOURCE_DIR "/tests/golden";
+
+boost::json::object ReadJson(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return boost::json::parse(text.str()).as_object();
+}
+
+std::vector<TokenId> TokensOf(const boost::json::value& array) {
+  std::vector<TokenId> tokens;
+  for (const auto& id : array.as_array()) tokens.push_back(TokenId{static_cast<uint32_t>(id.to_number<uint64_t>())});
+  return tokens;
+}
+
+std::vector<std::string> GoldenNames() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(kGolden)) {
+    if (entry.path().extension() == ".gguf") names.push_back(entry.path().stem().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+class GoldenModel : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenModel, LogitsMatchTheIndependentImplementation) {
+  const boost::json::object golden = ReadJson(kGolden / (GetParam() + ".json"));
+  TestExecutor executor(kGolden / (GetParam() + ".gguf"), {.threads = 2});
+  const std::vector<float> logits = executor.Logits({{.tokens = TokensOf(golden.at("tokens"))}})[0];
+  const double deviation = golden.at("deviation").to_number<double>();
+  const double int8_error = golden.at("error_int8_activations").to_number<double>();
+  const double f16_error = golden.at("error_f16_kv").to_number<double>();
+  // Weights of 16 and 32 bits meet f32 activations: only the 16-bit keys and values remain. Others meet int8 activations.
+  static const std::string kQuantised[] = {"q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0"};
+  const bool quantised = std::ranges::find(kQuantised, GetParam()) != std::end(kQuantised);
+  const double tolerance = quantised ? 1.5 * int8_error + f16_error : 1e-4 + 0.5 * f16_error;
+
+  double squares = 0;
+  size_t count = 0;
+  const auto& ids = golden.at("ids").as_array();
+  const auto& rows = golden.at("logits_f16_kv").as_array();
+  const auto& positions = golden.at("positions").as_array();
+  for (size_t p = 0; p < positions.size(); ++p) {
+    for (size_t i = 0; i < ids.size(); ++i, ++count) {
+      const double ours = logits[positions[p].to_number<size_t>() * executor.vocab() + ids[i].to_number<size_t>()];
+      ASSERT_TRUE(std::isfinite(ours));
+      const double error = ours - rows[p].as_array()[i].to_number<double>();
+      squares += error * error;
+    }
+  }
+  const double relative = std::sqrt(squares / static_cast<double>(count)) / deviation;
+  EXPECT_LT(relative, tolerance);
+  RecordProperty("relative_error", std::to_string(relative));
+
+  const auto& argmax = golden.at("argmax").as_array();
+  const auto& margins = golden.at("argmax_margin").as_array();
+  for (size_t p = 0; p < argmax.size(); ++p) {
+    if (margins[p].to_number<double>() < 8 * tolerance * deviation) continue;  // A near tie.
+    auto row = logits.begin() + static_cast<std::ptrdiff_t>(p * executor.vocab());
+    EXPECT_EQ(std::max_element(row, row + executor.vocab()) - row, argmax[p].to_number<int64_t>()) << "position " << p;
+  }
+}
+
+/// The promise of DESIGN section 7, point 1, on every architecture and type: the same bits alone, in a batch of eight, in
+/// chunks, on one or several threads and on every instruction set.
+TEST_P(GoldenModel, SameBitsForEveryBatchChunkThreadCountAndInstructionSet) {
+  const std::string path = kGolden / (GetParam() + ".gguf");
+  const std::vector<TokenId> tokens = TokensOf(ReadJson(kGolden / (GetParam() + ".json")).at("tokens"));
+  TestExecutor reference(path, {.threads = 1, .isa = kernels::Isa::kReference});
+  const std::vector<float> expected = reference.Logits({{.tokens = tokens}})[0];
+  auto same = [&](const std::vector<float>& logits) {
+    return logits.size() == expected.size() && std::memcmp(logits.data(), expected.data(), 4 * logits.size()) == 0;
+  };
+  for (kernels::Isa isa : kernels::SupportedIsas()) {
+    for (uint32_t threads : {1u, 2u, 3u}) {
+      TestExecutor executor(path, {.threads = threads, .isa = isa});
+      SCOPED_TRACE(testing::Message() << kernels::IsaName(isa) << ", " << threads << " threads");
+      for (uint32_t chunk : {1u, 7u, 64u, UINT32_MAX}) {
+        EXPECT_TRUE(same(executor.Logits({{.tokens = tokens, .chunk = chunk}})[0])) << "chunk " << chunk;
+      }
+      std::vector<TestExecutor::Run> batch;
+      for (uint32_t i = 0; i < 8; ++i) {
+        std::vector<TokenId> other = tokens;
+        if (i != 5) std::ranges::rotate(other, other.begin() + i);
+        batch.push_back({.tokens = other, .chunk = 1 + 3 * i, .skip_steps = i % 3});
+      }
+      EXPECT_TRUE(same(executor.Logits(batch)[5])) << "batch of 8";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenModel, testing::ValuesIn(GoldenNames()), [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace kvist::exec
