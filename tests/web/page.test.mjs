@@ -492,6 +492,15 @@ pageTest(
   },
 );
 
+pageTest("an answer that the engine gave up is not shown as complete", {}, async (chat, page) => {
+  server.answer((stream) => {
+    stream.text("half");
+    stream.end("error");
+  });
+  await chat.say("write");
+  await page.getByText("Broken off by an error.").waitFor();
+});
+
 pageTest("the keyboard is enough", {}, async (chat, page) => {
   server.answer(echo);
   await eventually(() => page.evaluate(() => document.activeElement.id), "prompt");
