@@ -1,0 +1,290 @@
+// The engine on the real small model: output does not depend on company, chunking, memory pressure or cached prefixes, and
+// every frame comes back whatever happens to a request.
+
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/prng.h"
+#include "exec/cpu/cpu_executor.h"
+#include "model/model.h"
+
+namespace kvist::engine {
+namespace {
+
+constexpr char kModelPath[] = KVIST_SOURCE_DIR "/models/default-q8_0.gguf";
+
+struct Answer {
+  std::string text;
+  std::vector<TokenId> tokens;
+  std::vector<TokenEvent> events;
+  FinishReason finish = FinishReason::kNone;
+  absl::Status status;
+  Usage usage;
+};
+
+/// An engine driven by hand: one turn at a time, on this thread.
+class Bench {
+ public:
+  struct Options {
+    uint32_t frames = 512;
+    uint32_t chunk = 512;
+    uint32_t tokens_per_step = 512;
+    uint32_t threads = 2;
+    bool reuse = true;
+    EngineOptions engine;
+  };
+  explicit Bench(const Options& options)
+      : model_(*model::LoadModel(kModelPath)),
+        tokenizer_(*Tokenizer::FromGguf(*model_->file)),
+        memory_({.frames_count = options.frames, .reuse = options.reuse}),
+        executor_(*exec::CpuExecutor::Create(model_,
+                                             {.threads = options.threads,
+                                              .isa = kernels::BestIsa(),
+                                              .tokens_per_step_max = options.tokens_per_step,
+                                              .slices_per_step_max = 16,
+                                              .context_tokens_max = 4096,
+                                              .frames_count = options.frames},
+                                             memory_.spans(), clock_)),
+        policy_(sched::NewChunkedPolicy({.chunk_tokens_max = options.chunk})),
+        engine_(*executor_, memory_, *policy_, *tokenizer_, clock_, options.engine) {}
+
+  RequestId Submit(GenerationRequest request) {
+    auto answer = std::make_shared<Answer>();
+    RequestId id = engine_.Submit(std::move(request), [answer](GenerationEvent&& event) {
+      EXPECT_EQ(answer->finish, FinishReason::kNone) << "an event after the last one";
+      answer->text += event.text;
+      answer->tokens.insert(answer->tokens.end(), event.token_ids.begin(), event.token_ids.end());
+      for (TokenEvent& token : event.tokens) answer->events.push_back(std::move(token));
+      answer->finish = event.finish;
+      answer->status = event.status;
+      answer->usage = event.usage;
+    });
+    answers_[id.value] = answer;
+    return id;
+  }
+
+  void Turn() {
+    engine_.RunOnce();
+    memory_.CheckInvariants();
+  }
+
+  /// Runs until nobody is left.
+  void Finish() {
+    for (int idle = 0; idle < 2000000; ++idle) {
+      if (engine_.RunOnce()) memory_.CheckInvariants();
+      EngineStats stats = engine_.Stats();
+      if (stats.running == 0 && stats.waiting == 0 && !engine_.RunOnce()) return;
+      std::this_thread::yield();
+    }
+    FAIL() << "the engine does not come to an end";
+  }
+
+  const Answer& Of(RequestId id) { return *answers_.at(id.value); }
+  Answer Solo(GenerationRequest request) {
+    RequestId id = Submit(std::move(request));
+    Finish();
+    return Of(id);
+  }
+
+  std::vector<TokenId> Encode(std::string_view text) { return tokenizer_->Encode(text, {.add_special = true}); }
+  GenerationRequest Greedy(std::string_view text, uint32_t max_tokens = 40) {
+    GenerationRequest request;
+    request.prompt = Encode(text);
+    request.max_tokens = max_tokens;
+    request.sampling.temperature = 0;
+    request.ignore_eos = true;
+    return request;
+  }
+  Engine& engine() { return engine_; }
+  kv::KvMemory& memory() { return memory_; }
+  void ExpectNoLeak() {
+    memory_.CheckInvariants();
+    EXPECT_EQ(memory_.counts().referenced, 0u);
+  }
+
+ private:
+  RealClock clock_;
+  std::shared_ptr<const model::Model> model_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  kv::KvMemory memory_;
+  std::unique_ptr<exec::CpuExecutor> executor_;
+  std::unique_ptr<sched::SchedulerPolicy> policy_;
+  Engine engine_;
+  std::map<uint64_t, std::shared_ptr<Answer>> answers_;
+};
+
+constexpr std::string_view kStory = "Once upon a time, a kind boy named Ben lived near the museum. Every day, he went to the";
+constexpr std::string_view kOther = "The purple key opens the shiny suitcase. Use the orange key for the small trunk. Then";
+
+TEST(Engine, GreedyOutputIsTheSameAloneBatchedChunkedAndFromCache) {
+  const Answer alone = Bench({.reuse = false}).Solo(Bench({}).Greedy(kStory));
+  ASSERT_EQ(alone.finish, FinishReason::kLength);
+  ASSERT_EQ(alone.tokens.size(), 40u);
+  for (uint32_t chunk : {1u, 7u, 64u}) {
+    Bench bench({.chunk = chunk, .threads = 1 + chunk % 2});
+    EXPECT_EQ(bench.Solo(bench.Greedy(kStory)).tokens, alone.tokens) << "chunk " << chunk;
+    Answer warm = bench.Solo(bench.Greedy(kStory));
+    EXPECT_EQ(warm.tokens, alone.tokens) << "warm, chunk " << chunk;
+    EXPECT_GT(warm.usage.cached_tokens, 0u);
+    EXPECT_EQ(warm.usage.cached_tokens % kv::kBlockTokens, 0u);
+    bench.ExpectNoLeak();
+  }
+  Bench bench({.tokens_per_step = 48});
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 8; ++i) {
+    ids.push_back(bench.Submit(bench.Greedy(i % 2 == 0 ? kStory : kOther)));
+    bench.Turn();
+  }
+  bench.Finish();
+  for (int i = 0; i < 8; i += 2) EXPECT_EQ(bench.Of(ids[i]).tokens, alone.tokens) << i;
+  bench.ExpectNoLeak();
+}
+
+TEST(Engine, PreemptionUnderPressureChangesNoOutput) {
+  std::vector<Answer> expected;
+  for (std::string_view text : {kStory, kOther}) {
+    Bench bench({});
+    expected.push_back(bench.Solo(bench.Greedy(text, 150)));
+  }
+  Bench bench({.frames = 26});  // Three such requests do not fit at once.
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 6; ++i) ids.push_back(bench.Submit(bench.Greedy(i % 2 == 0 ? kStory : kOther, 150)));
+  bench.Finish();
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(bench.Of(ids[i]).tokens, expected[i % 2].tokens) << i;
+  EXPECT_GT(bench.engine().Stats().preemptions, 0u);
+  bench.ExpectNoLeak();
+}
+
+TEST(Engine, CancelAtAnyMomentFreesEverything) {
+  const Answer expected = Bench({}).Solo(Bench({}).Greedy(kStory));
+  Prng prng(3);
+  Bench bench({.frames = 64, .chunk = 8});
+  for (int round = 0; round < 60; ++round) {
+    RequestId kept = bench.Submit(bench.Greedy(kStory));
+    RequestId victim = bench.Submit(bench.Greedy(kOther, 200));
+    for (uint64_t turns = prng.Below(12); turns > 0; --turns) bench.Turn();
+    bench.engine().Cancel(victim);
+    bench.engine().Cancel(victim);  // Twice is no harm.
+    bench.Finish();
+    ASSERT_EQ(bench.Of(victim).finish, FinishReason::kCancelled);
+    ASSERT_EQ(bench.Of(kept).tokens, expected.tokens);
+    bench.ExpectNoLeak();
+  }
+}
+
+TEST(Engine, RefusesWhatCanNeverRunAndServesTheNext) {
+  Bench bench({.frames = 4});
+  EXPECT_EQ(bench.engine().context_tokens_max(), 64u);
+  GenerationRequest huge = bench.Greedy("x");
+  huge.prompt.assign(64, TokenId{5});
+  Answer refused = bench.Solo(huge);
+  EXPECT_EQ(refused.finish, FinishReason::kError);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.status.message().find("64"), absl::string_view::npos);
+  GenerationRequest unknown = bench.Greedy("x");
+  unknown.prompt.push_back(TokenId{1u << 30});
+  EXPECT_EQ(bench.Solo(unknown).status.code(), absl::StatusCode::kInvalidArgument);
+  GenerationRequest empty;
+  EXPECT_EQ(bench.Solo(empty).status.code(), absl::StatusCode::kInvalidArgument);
+  GenerationRequest largest = bench.Greedy("x", 1000);
+  largest.prompt.assign(60, TokenId{5});
+  Answer full = bench.Solo(largest);
+  EXPECT_EQ(full.finish, FinishReason::kLength);
+  EXPECT_EQ(full.usage.output_tokens, 4u);
+  bench.ExpectNoLeak();
+}
+
+TEST(Engine, FullQueueIsRefused) {
+  Bench bench({.engine = {.waiting_max = 2}});
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 5; ++i) ids.push_back(bench.Submit(bench.Greedy(kStory, 3)));
+  bench.Finish();
+  int refused = 0;
+  for (RequestId id : ids) refused += bench.Of(id).status.code() == absl::StatusCode::kResourceExhausted ? 1 : 0;
+  EXPECT_EQ(refused, 3);
+  bench.ExpectNoLeak();
+}
+
+TEST(Engine, StopStringsEndTheTextBeforeThem) {
+  Bench bench({});
+  const Answer whole = bench.Solo(bench.Greedy(kStory, 60));
+  ASSERT_GT(whole.text.size(), 40u);
+  const std::string stop = whole.text.substr(20, 9);  // Crosses token borders.
+  GenerationRequest request = bench.Greedy(kStory, 60);
+  request.stop = {"never there", stop};
+  Answer stopped = bench.Solo(request);
+  EXPECT_EQ(stopped.finish, FinishReason::kStop);
+  EXPECT_EQ(stopped.text, whole.text.substr(0, whole.text.find(stop)));
+  GenerationRequest by_token = bench.Greedy(kStory, 60);
+  by_token.stop_tokens = {whole.tokens[5]};
+  EXPECT_EQ(bench.Solo(by_token).finish, FinishReason::kStop);
+}
+
+TEST(Engine, SeededSamplingDoesNotDependOnCompany) {
+  Bench bench({});
+  auto sampled = [&](uint64_t seed) {
+    GenerationRequest request = bench.Greedy(kStory, 30);
+    request.sampling.temperature = 1.2f;
+    request.sampling.seed = seed;
+    return request;
+  };
+  const Answer first = bench.Solo(sampled(11));
+  EXPECT_NE(bench.Solo(sampled(12)).tokens, first.tokens);
+  RequestId again = bench.Submit(sampled(11));
+  for (int i = 0; i < 5; ++i) bench.Submit(sampled(100 + i));
+  bench.Finish();
+  EXPECT_EQ(bench.Of(again).tokens, first.tokens);
+}
+
+TEST(Engine, LogprobsBiasesAndPenaltiesReachTheSampler) {
+  Bench bench({});
+  GenerationRequest request = bench.Greedy(kStory, 8);
+  request.sampling.want_logprobs = true;
+  request.sampling.logprobs_count = 3;
+  const Answer plain = bench.Solo(request);
+  ASSERT_EQ(plain.events.size(), 8u);
+  for (const TokenEvent& event : plain.events) {
+    ASSERT_EQ(event.top.size(), 3u);
+    EXPECT_EQ(event.top[0].token, event.token);  // Greedy takes the likeliest.
+    EXPECT_FLOAT_EQ(event.top[0].logprob, event.logprob);
+    EXPECT_GE(event.top[0].logprob, event.top[1].logprob);
+    EXPECT_LE(event.logprob, 0);
+  }
+  request.biases = {{plain.tokens[0], -std::numeric_limits<float>::infinity()}};
+  EXPECT_NE(bench.Solo(request).tokens[0], plain.tokens[0]);
+  GenerationRequest penalised = bench.Greedy(kStory, 120);
+  penalised.sampling.frequency_penalty = 2.0f;
+  std::map<uint32_t, int> counts, plain_counts;
+  for (TokenId token : bench.Solo(penalised).tokens) ++counts[token.value];
+  for (TokenId token : bench.Solo(bench.Greedy(kStory, 120)).tokens) ++plain_counts[token.value];
+  EXPECT_GT(counts.size(), plain_counts.size());
+}
+
+TEST(Engine, NamespacesShareNothing) {
+  Bench bench({});
+  GenerationRequest request = bench.Greedy(kStory, 4);
+  request.cache_namespace = 1;
+  bench.Solo(request);
+  EXPECT_GT(bench.Solo(request).usage.cached_tokens, 0u);
+  request.cache_namespace = 2;
+  EXPECT_EQ(bench.Solo(request).usage.cached_tokens, 0u);
+}
+
+TEST(Engine, StopsOnItsThreadWithAndWithoutDraining) {
+  for (bool drain : {true, false}) {
+    Bench bench({});
+    RequestId id = bench.Submit(bench.Greedy(kStory, drain ? 30 : 3000));
+    bench.engine().Start();
+    while (bench.engine().Stats().generated_tokens == 0) std::this_thread::yield();
+    bench.engine().Stop(drain);
+    EXPECT_EQ(bench.Of(id).finish, drain ? FinishReason::kLength : FinishReason::kCancelled);
+    EXPECT_EQ(bench.Solo(bench.Greedy(kStory)).status.code(), absl::StatusCode::kUnavailable);
+    bench.ExpectNoLeak();
+  }
+}
+
+}  // namespace
+}  // namespace kvist::engine
