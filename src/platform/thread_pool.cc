@@ -11,10 +11,17 @@
 namespace kvist {
 namespace {
 
-/// About 20 to 50 us of pauses: longer than the gaps inside a step, shorter than what a sleeping machine would notice.
+/// Pauses before a waiting worker sleeps: about 100 us, longer than the gaps inside a step.
 constexpr int kSpins = 2000;
-/// Every so many spins the processor is offered to others, so that more workers than cores still make progress.
-constexpr int kSpinsPerYield = 64;
+/// After so many pauses the processor is offered to others now and then, so that more workers than cores still make
+/// progress. Not earlier: on a busy machine a worker that gives its core away gets it back a time slice later.
+constexpr int kSpinsBeforeYield = 1000, kSpinsPerYield = 64;
+
+/// One turn of waiting; `spin` counts from 1.
+void Pause(int spin) {
+  _mm_pause();
+  if (spin > kSpinsBeforeYield && spin % kSpinsPerYield == 0) std::this_thread::yield();
+}
 
 }  // namespace
 
@@ -50,16 +57,14 @@ void ThreadPool::RunErased(Function function, void* context) {
   }
   function(context, 0);
   for (int spin = 1; running_.load(std::memory_order_acquire) != 0; ++spin) {
-    _mm_pause();
-    if (spin % kSpinsPerYield == 0) std::this_thread::yield();
+    Pause(spin);
   }
 }
 
 bool ThreadPool::WaitForRound(uint64_t seen) {
   for (int spin = 1; spin < kSpins; ++spin) {
     if (round_.load(std::memory_order_acquire) != seen) return !stop_.load();
-    _mm_pause();
-    if (spin % kSpinsPerYield == 0) std::this_thread::yield();
+    Pause(spin);
   }
   std::unique_lock lock(mutex_);
   sleepers_.fetch_add(1);
@@ -98,8 +103,7 @@ void SpinBarrier::Wait() {
     return;
   }
   for (int spin = 1; phase_.load(std::memory_order_acquire) == phase; ++spin) {
-    _mm_pause();
-    if (spin % kSpinsPerYield == 0) std::this_thread::yield();
+    Pause(spin);
   }
 }
 
