@@ -1,0 +1,18 @@
+#pragma once
+
+/// @file
+/// Which file a command means by MODEL. Reads the environment; any thread.
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace kvist::cli {
+
+/// Path of the model file that `given` names: an existing path as it is; a known name, hf:OWNER/REPO/FILE or URL its
+/// file in the store. When empty: $KVIST_MODEL (by the same rules), else smollm2-135m when it was fetched, else the
+/// small model that comes with kvist, with a notice on standard error. Errors: NotFound with what to do about it.
+absl::StatusOr<std::string> ResolveModel(std::string_view given);
+
+}  // namespace kvist::cli

@@ -1,0 +1,14 @@
+#include "platform/executable.h"
+
+#include <filesystem>
+#include <system_error>
+
+namespace kvist {
+
+std::string ExecutableFolder() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? std::string() : path.parent_path().string();
+}
+
+}  // namespace kvist

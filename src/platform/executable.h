@@ -1,0 +1,13 @@
+#pragma once
+
+/// @file
+/// Where this program lies. Any thread.
+
+#include <string>
+
+namespace kvist {
+
+/// Folder of the running binary, symbolic links resolved; empty when the system does not tell.
+std::string ExecutableFolder();
+
+}  // namespace kvist
