@@ -97,4 +97,35 @@ std::vector<std::vector<float>> TestExecutor::Logits(const std::vector<Run>& run
   return logits;
 }
 
+std::vector<float> TestExecutor::Scores(const std::vector<TokenId>& tokens, uint32_t chunk) {
+  const RequestId id{next_id_++};
+  memory_.Begin(id, 0, tokens);
+  std::vector<float> scores;
+  for (uint32_t done = 0; done + 1 < tokens.size();) {
+    const uint32_t count = std::min<uint32_t>(chunk, static_cast<uint32_t>(tokens.size()) - 1 - done);
+    KVIST_CHECK(memory_.Reserve(id, done + count));
+    const SpanId span = memory_.SpanOf(id);
+    step::StepPlan plan;
+    plan.slices.push_back({.request = id,
+                           .position = done,
+                           .tokens_count = count,
+                           .segments_count = 1,
+                           .tail = span,
+                           .tail_begin = done,
+                           .commit_count = count,
+                           .scores_count = count});
+    plan.segments.push_back({span, 0, done + count});
+    for (uint32_t t = 0; t < count; ++t) {
+      plan.tokens.push_back({tokens[done + t]});
+      plan.score_targets.push_back(tokens[done + t + 1]);
+    }
+    const step::StepResult result = Execute(std::move(plan));
+    scores.insert(scores.end(), result.scores.begin(), result.scores.end());
+    memory_.Commit(id, std::span(tokens).subspan(done, count));
+    done += count;
+  }
+  memory_.End(id);
+  return scores;
+}
+
 }  // namespace kvist::exec

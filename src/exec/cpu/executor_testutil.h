@@ -33,6 +33,9 @@ class TestExecutor {
   /// Logits of every position of every sequence: [runs][tokens * vocab].
   std::vector<std::vector<float>> Logits(const std::vector<Run>& runs);
 
+  /// Log probability of tokens[1], tokens[2], ... after those before, computed in chunks.
+  std::vector<float> Scores(const std::vector<TokenId>& tokens, uint32_t chunk);
+
   /// Submits, waits, returns.
   step::StepResult Execute(step::StepPlan plan);
 

@@ -3,37 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <boost/json.hpp>
-
 #include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
-#include "exec/cpu/executor_testutil.h"
+#include "exec/cpu/golden_testutil.h"
 
 namespace kvist::exec {
 namespace {
 
-const std::filesystem::path kGolden = KVIST_SOURCE_DIR "/tests/golden";
-
-boost::json::object ReadJson(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return boost::json::parse(text.str()).as_object();
-}
-
-std::vector<TokenId> TokensOf(const boost::json::value& array) {
-  std::vector<TokenId> tokens;
-  for (const auto& id : array.as_array()) tokens.push_back(TokenId{static_cast<uint32_t>(id.to_number<uint64_t>())});
-  return tokens;
-}
-
 std::vector<std::string> GoldenNames() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(kGolden)) {
+  for (const auto& entry : std::filesystem::directory_iterator(GoldenFolder())) {
     if (entry.path().extension() == ".gguf") names.push_back(entry.path().stem().string());
   }
   std::ranges::sort(names);
@@ -43,8 +23,8 @@ std::vector<std::string> GoldenNames() {
 class GoldenModel : public testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenModel, LogitsMatchTheIndependentImplementation) {
-  const boost::json::object golden = ReadJson(kGolden / (GetParam() + ".json"));
-  TestExecutor executor(kGolden / (GetParam() + ".gguf"), {.threads = 2});
+  const boost::json::object golden = ReadJson(GoldenFolder() / (GetParam() + ".json"));
+  TestExecutor executor(GoldenFolder() / (GetParam() + ".gguf"), {.threads = 2});
   const std::vector<float> logits = executor.Logits({{.tokens = TokensOf(golden.at("tokens"))}})[0];
   const double deviation = golden.at("deviation").to_number<double>();
   const double int8_error = golden.at("error_int8_activations").to_number<double>();
@@ -83,8 +63,8 @@ TEST_P(GoldenModel, LogitsMatchTheIndependentImplementation) {
 /// The promise of DESIGN section 7, point 1, on every architecture and type: the same bits alone, in a batch of eight, in
 /// chunks, on one or several threads and on every instruction set.
 TEST_P(GoldenModel, SameBitsForEveryBatchChunkThreadCountAndInstructionSet) {
-  const std::string path = kGolden / (GetParam() + ".gguf");
-  const std::vector<TokenId> tokens = TokensOf(ReadJson(kGolden / (GetParam() + ".json")).at("tokens"));
+  const std::string path = GoldenFolder() / (GetParam() + ".gguf");
+  const std::vector<TokenId> tokens = TokensOf(ReadJson(GoldenFolder() / (GetParam() + ".json")).at("tokens"));
   TestExecutor reference(path, {.threads = 1, .isa = kernels::Isa::kReference});
   const std::vector<float> expected = reference.Logits({{.tokens = tokens}})[0];
   auto same = [&](const std::vector<float>& logits) {
