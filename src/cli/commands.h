@@ -11,6 +11,7 @@ namespace kvist::cli {
 
 void AddBench(CLI::App& app, int& exit_code);
 void AddInspect(CLI::App& app, int& exit_code);
+void AddServe(CLI::App& app, int& exit_code);
 void AddTokenize(CLI::App& app, int& exit_code);
 
 }  // namespace kvist::cli

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "kvist " KVIST_VERSION);
   app.require_subcommand(1);
   int exit_code = 0;
+  kvist::cli::AddServe(app, exit_code);
   kvist::cli::AddInspect(app, exit_code);
   kvist::cli::AddTokenize(app, exit_code);
   kvist::cli::AddBench(app, exit_code);

@@ -1,0 +1,204 @@
+/// @file
+/// `kvist serve [MODEL]`: the OpenAI-compatible server and its chat page.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <boost/json.hpp>
+
+#include "base/byte_size.h"
+#include "base/prng.h"
+#include "base/status.h"
+#include "cli/commands.h"
+#include "modelfile/chat_prompt.h"
+#include "platform/anonymous_memory.h"
+#include "runtime/runtime.h"
+#include "serve/server.h"
+
+namespace kvist::cli {
+namespace {
+
+struct ServeFlags {
+  std::string model;
+  runtime::RuntimeOptions runtime;
+  serve::ServerOptions server;
+  std::string served_name, kv_memory, body_max, log_level = "info";
+  std::vector<std::string> api_keys;
+  double drain_s = 30;
+  bool json = false, no_reuse = false;
+};
+
+/// A number that changes with the program, the model file and what may change its output.
+std::string FingerprintOf(const runtime::Runtime& runtime) {
+  uint64_t hash = Mix64(runtime.model->file->file_bytes());
+  for (const char c : runtime.model_id + "/" + std::string(runtime.executor->Name()) + "/" + KVIST_VERSION) {
+    hash = Mix64(hash ^ static_cast<unsigned char>(c));
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, "kvist_%010llx", static_cast<unsigned long long>(hash >> 24));
+  return text;
+}
+
+serve::ServedModel ServedModelOf(const runtime::Runtime& runtime, const ChatEncoder* encoder, const std::string& name) {
+  serve::ServedModel model{.id = name.empty() ? runtime.model_id : name,
+                           .tokenizer = runtime.tokenizer.get(),
+                           .no_chat_because = std::string(runtime.chat_template_status.message()),
+                           .context_tokens_max = runtime.engine->context_tokens_max(),
+                           .created_unix_s = std::time(nullptr),
+                           .fingerprint = FingerprintOf(runtime)};
+  if (encoder != nullptr) {
+    model.encode_chat = [encoder](ChatTemplateInputs inputs) { return encoder->Encode(std::move(inputs)); };
+  }
+  return model;
+}
+
+void LogMemory(const runtime::Runtime& runtime, uint64_t free_bytes) {
+  const step::ExecutorLimits& limits = runtime.executor->Limits();
+  const uint64_t tokens = runtime.engine->Stats().kv_frames * limits.block_tokens;
+  spdlog::info("KV memory: {} for {} tokens, from {} free", FormatByteSize(runtime.kv_bytes), FormatCount(tokens),
+               FormatByteSize(free_bytes));
+  if (runtime.engine->context_tokens_max() < limits.context_tokens_max) {
+    spdlog::warn("the context is cut to {} tokens by KV memory; --kv-memory gives it more",
+                 FormatCount(runtime.engine->context_tokens_max()));
+  }
+}
+
+/// One line, redrawn, where somebody watches.
+exec::LoadProgress ProgressLine() {
+  if (isatty(STDERR_FILENO) == 0) return nullptr;
+  return [last = -1](uint64_t done, uint64_t total) mutable {
+    const int percent = total == 0 ? 100 : static_cast<int>(done * 100 / total);
+    if (percent == last) return;
+    last = percent;
+    std::fprintf(stderr, "\rloading %3d %%%s", percent, percent >= 100 ? "\r\033[K" : "");
+    std::fflush(stderr);
+  };
+}
+
+absl::Status Resolve(ServeFlags& flags) {
+  if (!flags.kv_memory.empty()) {
+    KVIST_ASSIGN_OR_RETURN(flags.runtime.kv_memory_bytes, ParseByteSize(flags.kv_memory));
+    if (flags.runtime.kv_memory_bytes == 0) return absl::InvalidArgumentError("--kv-memory must be more than 0");
+  }
+  if (!flags.body_max.empty()) {
+    KVIST_ASSIGN_OR_RETURN(flags.server.limits.body_bytes_max, ParseByteSize(flags.body_max));
+  }
+  flags.server.api_keys = flags.api_keys;
+  if (const char* key = std::getenv("KVIST_API_KEY"); key != nullptr) flags.server.api_keys.emplace_back(key);
+  flags.server.drain = std::chrono::milliseconds(static_cast<int64_t>(flags.drain_s * 1000));
+  flags.server.unix_now_s = [] { return static_cast<int64_t>(std::time(nullptr)); };
+  flags.server.handle_signals = true;
+  flags.runtime.reuse = !flags.no_reuse;
+  flags.runtime.tokens_per_step_max = std::max(flags.runtime.tokens_per_step_max, flags.runtime.chunk_tokens_max);
+  flags.runtime.progress = ProgressLine();
+  flags.runtime.model_path = flags.model;
+  return absl::OkStatus();
+}
+
+absl::Status Serve(ServeFlags& flags) {
+  KVIST_RETURN_IF_ERROR(Resolve(flags));
+  const uint64_t free_bytes = AvailableMemoryBytes();
+  KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Runtime> runtime, runtime::Start(flags.runtime));
+  std::unique_ptr<const ChatEncoder> encoder;
+  if (runtime->chat_template.has_value()) {
+    encoder = std::make_unique<const ChatEncoder>(*runtime->tokenizer, *runtime->chat_template);
+  } else {
+    spdlog::warn("no chat: {}; /v1/completions works", runtime->chat_template_status.message().data());
+  }
+  serve::ServedModel model = ServedModelOf(*runtime, encoder.get(), flags.served_name);
+  const std::string id = model.id;
+  KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<serve::Server> server,
+                         serve::Server::Create(flags.server, std::move(model), *runtime->engine, runtime->clock));
+  spdlog::info("model {} ({}), {} threads, {}", id, flags.runtime.model_path, runtime->threads,
+               std::string(runtime->executor->Name()));
+  LogMemory(*runtime, free_bytes);
+  spdlog::info("listening on {} (chat page; API at {}/v1)", server->url(), server->url());
+  if (flags.json) {
+    const boost::json::object ready = {{"event", "ready"},
+                                       {"url", server->url()},
+                                       {"model", id},
+                                       {"threads", runtime->threads},
+                                       {"executor", runtime->executor->Name()},
+                                       {"kv_bytes", runtime->kv_bytes},
+                                       {"context_tokens_max", runtime->engine->context_tokens_max()}};
+    std::printf("%s\n", boost::json::serialize(ready).c_str());
+    std::fflush(stdout);
+  }
+  server->Run();
+  spdlog::info("stopped");
+  return absl::OkStatus();
+}
+
+int RunServe(ServeFlags& flags) {
+  spdlog::set_default_logger(spdlog::stderr_color_mt("kvist"));
+  spdlog::set_pattern("%H:%M:%S %^%l%$ %v");
+  spdlog::set_level(spdlog::level::from_str(flags.log_level));
+  const absl::Status status = Serve(flags);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "kvist serve: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+void AddModelFlags(CLI::App& command, ServeFlags& flags) {
+  command.add_option("MODEL", flags.model, "GGUF file")->required();
+  command.add_option("--served-model-name", flags.served_name, "Name in the API; else the file's");
+  command.add_option("--threads", flags.runtime.threads, "Threads that compute; 0 = one per core")
+      ->check(CLI::Range(0, 1024));
+  command.add_option("--isa", flags.runtime.isa, "Instruction set: reference, avx2 or avx512; else the fastest");
+  command.add_option("--kv-memory", flags.kv_memory, "Memory for keys and values, e.g. 4GiB; else by what is free");
+  command.add_option("--context", flags.runtime.context_tokens_max,
+                     "Longest prompt and output together; 0 = the model's");
+  command.add_option("--parallel", flags.runtime.requests_max, "Requests that run at once")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command.add_option("--queue", flags.runtime.waiting_max, "Requests that wait; more get 429")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--chunk", flags.runtime.chunk_tokens_max, "Prompt tokens of one request in one step")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  command.add_option("--policy", flags.runtime.policy, "Scheduling policy")->capture_default_str();
+  command.add_flag("--no-cache", flags.no_reuse, "Do not keep keys and values of finished requests for later prompts");
+}
+
+void AddServerFlags(CLI::App& command, ServeFlags& flags) {
+  command.add_option("--host", flags.server.host, "Address to listen on; beyond loopback an API key is required")
+      ->capture_default_str();
+  command.add_option("--port", flags.server.port, "Port; 0 = any free one")->capture_default_str();
+  command.add_option("--api-key", flags.api_keys,
+                     "Key that clients must send; may be repeated. Also KVIST_API_KEY, which other users cannot see");
+  command.add_option("--cors-origin", flags.server.cors_origin, "Origin whose pages may call the API, or * for all");
+  command.add_option("--max-body", flags.body_max, "Largest request body (default 32MiB)");
+  command.add_option("--max-connections", flags.server.limits.connections_max, "Open connections")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--drain-seconds", flags.drain_s, "Time for open requests after SIGINT or SIGTERM")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  command.add_option("--log-level", flags.log_level, "debug, info, warn, error or off")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
+      ->capture_default_str();
+  command.add_flag("--json", flags.json, "When ready, one JSON object on standard output");
+}
+
+}  // namespace
+
+void AddServe(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<ServeFlags>();
+  CLI::App* command = app.add_subcommand("serve", "Serve a model over an OpenAI-compatible API, with a chat page");
+  AddModelFlags(*command, *flags);
+  AddServerFlags(*command, *flags);
+  command->callback([flags, &exit_code] { exit_code = RunServe(*flags); });
+}
+
+}  // namespace kvist::cli

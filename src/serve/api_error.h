@@ -1,0 +1,41 @@
+#pragma once
+
+/// @file
+/// Errors as OpenAI's API sends them: {"error": {"message", "type", "param", "code"}} and an HTTP status. Inside the
+/// server errors are absl::Status; the parameter at fault and a code for programs travel in its payload, so that the
+/// usual macros work. Pure; any thread.
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace kvist::serve {
+
+struct ApiError {
+  int http_status = 500;
+  std::string type;  ///< e.g. "invalid_request_error".
+  std::string message;
+  std::optional<std::string> param;  ///< Field of the request, e.g. "messages[2].content".
+  std::optional<std::string> code;   ///< e.g. "context_length_exceeded".
+  int retry_after_s = 0;             ///< 0 = not said.
+};
+
+/// InvalidArgument about one field of a request.
+absl::Status BadParam(std::string_view param, std::string_view message);
+
+/// `status` with a code for programs. REQUIRES: not OK.
+absl::Status WithCode(absl::Status status, std::string_view code);
+
+/// InvalidArgument, OutOfRange, FailedPrecondition, Unimplemented -> 400; Unauthenticated -> 401; PermissionDenied ->
+/// 403; NotFound -> 404; ResourceExhausted -> 429; Unavailable, Cancelled -> 503; the rest -> 500. REQUIRES: not OK.
+ApiError ErrorFromStatus(const absl::Status& status);
+
+/// For what HTTP itself refuses: 404, 405, 408, 413, 415, 431.
+ApiError HttpError(int http_status, std::string_view message);
+
+/// The JSON body, also the data of an error event inside a stream.
+std::string ErrorBody(const ApiError& error);
+
+}  // namespace kvist::serve

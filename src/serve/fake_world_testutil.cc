@@ -1,0 +1,100 @@
+#include "serve/fake_world_testutil.h"
+
+#include <algorithm>
+#include <ctime>
+
+#include "base/check.h"
+
+namespace kvist::serve {
+
+FakeExecutor::FakeExecutor(std::vector<TokenId> text, const step::ExecutorLimits& limits)
+    : text_(std::move(text)), limits_(limits) {}
+
+absl::Status FakeExecutor::Submit(step::StepPlan&& plan) {
+  step::StepResult result{.id = plan.id};
+  for (const step::Slice& slice : plan.slices) {
+    if (!slice.sampling) continue;
+    const TokenId token = text_[(slice.position + slice.tokens_count) % text_.size()];
+    result.sampled.push_back(token);
+    if (!slice.sampling->want_logprobs) continue;
+    for (uint32_t i = 0; i <= slice.sampling->logprobs_count; ++i)
+      result.logprobs.push_back({token, -0.5f * static_cast<float>(i)});
+  }
+  result.plan = std::move(plan);
+  ++steps_begun_;
+  std::lock_guard lock(mutex_);
+  KVIST_CHECK(!result_.has_value());
+  result_ = std::move(result);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<step::StepResult>> FakeExecutor::Poll() {
+  std::lock_guard lock(mutex_);
+  if (!open_ || !result_.has_value()) return std::optional<step::StepResult>();
+  return std::exchange(result_, std::nullopt);
+}
+
+void FakeExecutor::SetGate(bool open) {
+  {
+    std::lock_guard lock(mutex_);
+    open_ = open;
+  }
+  if (open) wake_();
+}
+
+RunningServer::RunningServer(ServerOptions options, ServedModel model, engine::Engine& engine, const Clock& clock) {
+  options.port = 0;
+  if (!options.unix_now_s) options.unix_now_s = [] { return static_cast<int64_t>(std::time(nullptr)); };
+  auto server = Server::Create(std::move(options), std::move(model), engine, clock);
+  KVIST_CHECK(server.ok());
+  server_ = *std::move(server);
+  thread_ = std::thread([this] { server_->Run(); });
+}
+
+RunningServer::~RunningServer() {
+  server_->RequestStop();
+  server_->RequestStop();
+  Join();
+}
+
+void RunningServer::Join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+FakeWorld::FakeWorld(FakeWorldOptions options) {
+  const auto file = GgufFile::Open(options.model_path);
+  KVIST_CHECK(file.ok());
+  auto made = Tokenizer::FromGguf(**file);
+  KVIST_CHECK(made.ok());
+  tokenizer = *std::move(made);
+  const uint32_t context = options.context_tokens_max;
+  std::vector<TokenId> text = tokenizer->Encode(kFakeText, {.add_special = false});
+  executor =
+      std::make_unique<FakeExecutor>(std::move(text), step::ExecutorLimits{.tokens_per_step_max = 512,
+                                                                           .slices_per_step_max = options.requests_max,
+                                                                           .block_tokens = kv::kBlockTokens,
+                                                                           .vocab_size = tokenizer->vocab_size(),
+                                                                           .context_tokens_max = context});
+  memory = std::make_unique<kv::KvMemory>(kv::KvMemoryOptions{.frames_count = 4 * context / kv::kBlockTokens});
+  policy = sched::NewChunkedPolicy({});
+  const Clock& clock = options.clock != nullptr ? *options.clock : real_clock;
+  engine = std::make_unique<engine::Engine>(*executor, *memory, *policy, *tokenizer, clock,
+                                            engine::EngineOptions{.waiting_max = options.waiting_max});
+  ServedModel model{.id = "fake",
+                    .tokenizer = tokenizer.get(),
+                    .context_tokens_max = engine->context_tokens_max(),
+                    .fingerprint = "fp"};
+  model.encode_chat = [this](const ChatTemplateInputs& inputs) -> absl::StatusOr<std::vector<TokenId>> {
+    std::string prompt;
+    for (const auto& message : inputs.messages) prompt += std::string(message.at("content").as_string()) + "\n";
+    return tokenizer->Encode(prompt);
+  };
+  server = std::make_unique<RunningServer>(options.server, std::move(model), *engine, clock);
+}
+
+FakeWorld::~FakeWorld() {
+  executor->Release();  // The engine waits for its step.
+  server.reset();
+}
+
+}  // namespace kvist::serve

@@ -1,0 +1,185 @@
+#include "serve/json_input.h"
+
+#include <cmath>
+#include <new>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/status.h"
+#include "serve/api_error.h"
+
+namespace kvist::serve {
+
+namespace json = boost::json;
+
+/// Hands out at most so many bytes; then parsing fails instead of the machine.
+class JsonDocument::BoundedMemory final : public json::memory_resource {
+ public:
+  explicit BoundedMemory(size_t bytes_max) : left_(bytes_max) {}
+
+ private:
+  void* do_allocate(size_t bytes, size_t alignment) override {
+    if (bytes > left_) throw std::bad_alloc();  // Boost.JSON's interface; caught in Parse.
+    void* memory = ::operator new(bytes, std::align_val_t{alignment});
+    left_ -= bytes;
+    return memory;
+  }
+  void do_deallocate(void* memory, size_t bytes, size_t alignment) override {
+    ::operator delete(memory, bytes, std::align_val_t{alignment});
+    left_ += bytes;
+  }
+  bool do_is_equal(const json::memory_resource& other) const noexcept override { return this == &other; }
+
+  size_t left_;
+};
+
+JsonDocument::JsonDocument(std::unique_ptr<BoundedMemory> memory) : memory_(std::move(memory)) {}
+JsonDocument::JsonDocument(JsonDocument&&) noexcept = default;
+JsonDocument::~JsonDocument() = default;
+
+absl::StatusOr<JsonDocument> JsonDocument::Parse(std::string_view text, const JsonLimits& limits) {
+  JsonDocument document(std::make_unique<BoundedMemory>(limits.memory_bytes_max));
+  json::storage_ptr storage(document.memory_.get());
+  try {
+    json::parse_options options;
+    options.max_depth = limits.depth_max;
+    json::stream_parser parser(storage, options);  // Its stack of unfinished arrays counts too.
+    parser.reset(storage);
+    json::error_code error;
+    const size_t read = parser.write_some(text.data(), text.size(), error);
+    if (!error && read == text.size()) parser.finish(error);
+    if (error == json::error::too_deep) {
+      return absl::InvalidArgumentError(Cat("the request is nested more than ", limits.depth_max, " levels deep"));
+    }
+    if (error == json::error::incomplete) {
+      return absl::InvalidArgumentError(text.empty() ? "the request body is empty; a JSON object is wanted"
+                                                     : "the request body ends inside its JSON");
+    }
+    if (error || read != text.size()) {
+      return absl::InvalidArgumentError(Cat("the request body is not valid JSON at byte ", read,
+                                            error ? ": " + error.message() : ": text after the end"));
+    }
+    document.root_ = std::make_unique<json::value>(parser.release());
+  } catch (const std::bad_alloc&) {
+    return absl::InvalidArgumentError("the request body has too many parts");
+  }
+  return document;
+}
+
+std::string_view JsonKindName(const json::value& value) {
+  switch (value.kind()) {
+    case json::kind::null:
+      return "null";
+    case json::kind::bool_:
+      return "a boolean";
+    case json::kind::int64:
+    case json::kind::uint64:
+      return "an integer";
+    case json::kind::double_:
+      return "a number";
+    case json::kind::string:
+      return "a string";
+    case json::kind::array:
+      return "an array";
+    case json::kind::object:
+      return "an object";
+  }
+  return "something else";
+}
+
+const json::value* Fields::Find(std::string_view key) const {
+  const json::value* value = object_->if_contains(key);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+std::string Fields::NameOf(std::string_view key) const {
+  return place_.empty() ? std::string(key) : Cat(place_, ".", key);
+}
+
+absl::Status Fields::Bad(std::string_view key, std::string_view message) const {
+  const std::string name = NameOf(key);
+  return BadParam(name, Cat("'", name, "' ", message));
+}
+
+absl::Status Fields::WrongKind(std::string_view key, std::string_view wanted, const json::value& found) const {
+  return Bad(key, Cat("must be ", wanted, ", not ", JsonKindName(found)));
+}
+
+absl::Status Fields::Read(std::string_view key, bool& out) const {
+  const json::value* value = Find(key);
+  if (value == nullptr) return absl::OkStatus();
+  if (!value->is_bool()) return WrongKind(key, "true or false", *value);
+  out = value->get_bool();
+  return absl::OkStatus();
+}
+
+absl::Status Fields::Read(std::string_view key, std::string& out) const {
+  const json::value* value = Find(key);
+  if (value == nullptr) return absl::OkStatus();
+  if (!value->is_string()) return WrongKind(key, "a string", *value);
+  out.assign(value->get_string().begin(), value->get_string().end());
+  return absl::OkStatus();
+}
+
+absl::Status Fields::Read(std::string_view key, double min, double max, float& out) const {
+  const json::value* value = Find(key);
+  if (value == nullptr) return absl::OkStatus();
+  KVIST_ASSIGN_OR_RETURN(const double number, NumberOf(*value, NameOf(key), min, max));
+  out = static_cast<float>(number);
+  return absl::OkStatus();
+}
+
+absl::Status Fields::Read(std::string_view key, int64_t min, int64_t max, int64_t& out) const {
+  const json::value* value = Find(key);
+  if (value == nullptr) return absl::OkStatus();
+  KVIST_ASSIGN_OR_RETURN(out, IntegerOf(*value, NameOf(key), min, max));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const json::array*> Fields::ReadArray(std::string_view key) const {
+  const json::value* value = Find(key);
+  if (value == nullptr) return nullptr;
+  if (!value->is_array()) return WrongKind(key, "an array", *value);
+  return &value->get_array();
+}
+
+absl::StatusOr<const json::object*> Fields::ReadObject(std::string_view key) const {
+  const json::value* value = Find(key);
+  if (value == nullptr) return nullptr;
+  if (!value->is_object()) return WrongKind(key, "an object", *value);
+  return &value->get_object();
+}
+
+absl::StatusOr<int64_t> IntegerOf(const json::value& value, std::string_view name, int64_t min, int64_t max) {
+  if (!value.is_int64() && !value.is_uint64()) {
+    return BadParam(name, Cat("'", name, "' must be an integer, not ", JsonKindName(value)));
+  }
+  // What is a uint64 here lies beyond int64.
+  const bool inside = value.is_int64() && value.get_int64() >= min && value.get_int64() <= max;
+  if (inside) return value.get_int64();
+  if (max == INT64_MAX) return BadParam(name, Cat("'", name, "' must be an integer of at least ", min));
+  return BadParam(name, Cat("'", name, "' must be an integer from ", min, " to ", max));
+}
+
+absl::StatusOr<double> NumberOf(const json::value& value, std::string_view name, double min, double max) {
+  if (!value.is_number()) return BadParam(name, Cat("'", name, "' must be a number, not ", JsonKindName(value)));
+  const double number = value.to_number<double>();
+  if (number >= min && number <= max) return number;  // Excludes NaN and infinity too.
+  return BadParam(name, fmt::format("'{}' must be a number from {} to {}", name, min, max));
+}
+
+std::string Shortened(std::string_view text) {
+  constexpr size_t kBytesShown = 80;
+  std::string out;
+  for (const char c : text.substr(0, kBytesShown)) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += byte < 0x20 || byte == 0x7f ? '?' : c;
+  }
+  if (text.size() <= kBytesShown) return out;
+  while (!out.empty() && (static_cast<unsigned char>(out.back()) & 0xC0) == 0x80) out.pop_back();
+  if (!out.empty() && static_cast<unsigned char>(out.back()) >= 0xC0) out.pop_back();  // May have lost its end.
+  return out + "...";
+}
+
+}  // namespace kvist::serve

@@ -1,0 +1,101 @@
+#include "serve/prompt.h"
+
+#include <utility>
+
+#include <openssl/rand.h>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "modelfile/tokenizer_utf8.h"
+#include "serve/api_error.h"
+#include "serve/request.h"
+
+namespace kvist::serve {
+namespace {
+
+uint64_t FreshSeed() {
+  uint64_t seed = 0;
+  KVIST_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(&seed), sizeof seed) == 1);
+  return seed;
+}
+
+RequestContext ContextOf(const ServedModel& model) {
+  return {.model_id = model.id, .vocab_size = model.tokenizer->vocab_size()};
+}
+
+absl::Status CheckLength(const ServedModel& model, size_t prompt_tokens, std::string_view param) {
+  if (prompt_tokens == 0) return BadParam(param, Cat("'", param, "' gives an empty prompt"));
+  if (prompt_tokens < model.context_tokens_max) return absl::OkStatus();
+  return WithCode(BadParam(param, Cat("the prompt has ", prompt_tokens,
+                                      " tokens, but prompt and output together can have ", model.context_tokens_max)),
+                  "context_length_exceeded");
+}
+
+/// The parts that both kinds share, once the prompt is there.
+PreparedRequest Assemble(const ServedModel& model, RequestOptions options, std::vector<TokenId> prompt, bool chat,
+                         int64_t now_unix_s) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  PreparedRequest prepared;
+  prepared.generation = std::move(options.generation);
+  prepared.generation.sampling.seed = options.seed ? *options.seed : FreshSeed();
+  // After a control token text begins anew, and the space that some vocabularies put there is not the model's.
+  prepared.generation.strip_leading_space = tokenizer.IsBreak(prompt.back());
+  prepared.generation.prompt = std::move(prompt);
+  prepared.reply = {.chat = chat,
+                    .stream = options.stream,
+                    .include_usage = options.include_usage,
+                    .logprobs = options.logprobs,
+                    .id = NewReplyId(chat),
+                    .created_unix_s = now_unix_s,
+                    .model = model.id,
+                    .fingerprint = model.fingerprint,
+                    .strips_first_space = prepared.generation.strip_leading_space && tokenizer.adds_space_prefix()};
+  return prepared;
+}
+
+std::vector<TokenId> EncodeText(const Tokenizer& tokenizer, std::string_view text) {
+  const std::string_view bos = tokenizer.bos() ? tokenizer.Piece(*tokenizer.bos()) : std::string_view();
+  const bool has_bos = !bos.empty() && text.starts_with(bos);
+  std::vector<TokenId> tokens = tokenizer.Encode(text, {.add_special = !has_bos, .parse_special = true});
+  // An EOS would end the text that is to be continued.
+  if (!has_bos && tokenizer.adds_eos() && !tokens.empty() && tokens.back() == tokenizer.eos()) tokens.pop_back();
+  return tokens;
+}
+
+}  // namespace
+
+absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, std::string_view body, int64_t now_unix_s) {
+  KVIST_ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(body, ContextOf(model)));
+  if (!model.encode_chat) {
+    return absl::InvalidArgumentError(
+        Cat("the model '", model.id, "' cannot chat: ", model.no_chat_because, "; use /v1/completions"));
+  }
+  absl::StatusOr<std::vector<TokenId>> prompt = model.encode_chat({.messages = std::move(request.messages),
+                                                                   .tools = std::move(request.tools),
+                                                                   .extra = std::move(request.template_extra),
+                                                                   .now_unix_s = now_unix_s});
+  if (!prompt.ok()) {
+    // Templates refuse what they do not support; a limit that is hit is the request's doing too.
+    return BadParam("messages", Cat("the model's chat template refused the messages: ", prompt.status().message()));
+  }
+  KVIST_RETURN_IF_ERROR(CheckLength(model, prompt->size(), "messages"));
+  return Assemble(model, std::move(request.options), *std::move(prompt), /*chat=*/true, now_unix_s);
+}
+
+absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, std::string_view body, int64_t now_unix_s) {
+  KVIST_ASSIGN_OR_RETURN(CompletionRequest request, ParseCompletionRequest(body, ContextOf(model)));
+  const std::string* text = std::get_if<std::string>(&request.prompt);
+  std::vector<TokenId> prompt =
+      text != nullptr ? EncodeText(*model.tokenizer, *text) : std::get<std::vector<TokenId>>(request.prompt);
+  KVIST_RETURN_IF_ERROR(CheckLength(model, prompt.size(), "prompt"));
+  std::string echo;
+  if (request.echo) {
+    std::string bytes = text != nullptr ? *text : model.tokenizer->Decode(prompt);
+    TakeCharacters(bytes, /*last=*/true, echo);  // Token ids may spell what is no text.
+  }
+  PreparedRequest prepared = Assemble(model, std::move(request.options), std::move(prompt), /*chat=*/false, now_unix_s);
+  prepared.reply.echo = std::move(echo);
+  return prepared;
+}
+
+}  // namespace kvist::serve

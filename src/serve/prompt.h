@@ -1,0 +1,48 @@
+#pragma once
+
+/// @file
+/// From the body of a request to what the engine wants and how the answer looks: parsing, the chat template,
+/// tokenizing. This is the server's only heavy work besides the engine; it runs beside the network thread. Threads:
+/// any. Non-goals: HTTP.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/generation.h"
+#include "modelfile/chat_template.h"
+#include "modelfile/tokenizer.h"
+#include "serve/reply.h"
+
+namespace kvist::serve {
+
+/// The model behind the API. Immutable while the server lives; what it points to outlives the server.
+struct ServedModel {
+  std::string id;
+  const Tokenizer* tokenizer = nullptr;
+  /// Messages to prompt tokens, e.g. ChatEncoder::Encode; called from several threads. Empty when the model has no
+  /// template.
+  std::function<absl::StatusOr<std::vector<TokenId>>(ChatTemplateInputs)> encode_chat;
+  std::string no_chat_because;      ///< Said to users when encode_chat is empty.
+  uint32_t context_tokens_max = 0;  ///< Prompt and output together.
+  int64_t created_unix_s = 0;
+  std::string fingerprint;
+};
+
+struct PreparedRequest {
+  engine::GenerationRequest generation;
+  ReplyInfo reply;
+};
+
+/// POST /v1/chat/completions. Errors: those of ParseChatRequest; of the template, as InvalidArgument with "messages"; a
+/// prompt that does not fit the context, InvalidArgument with code context_length_exceeded.
+absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, std::string_view body, int64_t now_unix_s);
+
+/// POST /v1/completions. The prompt's text is the whole prompt: control tokens written in it are control tokens, and a
+/// BOS it begins with is not doubled. Errors: those of ParseCompletionRequest; context_length_exceeded.
+absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, std::string_view body, int64_t now_unix_s);
+
+}  // namespace kvist::serve

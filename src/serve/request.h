@@ -1,0 +1,71 @@
+#pragma once
+
+/// @file
+/// Bodies of POST /v1/chat/completions and /v1/completions as checked, plain data. Every field is either read with its
+/// exact type and bounds, refused because kvist cannot honour it yet, or unknown and ignored; nothing is bent silently.
+/// Pure functions; any thread. Non-goals: tokenizing, templates (prompt.h), HTTP. Format:
+/// https://platform.openai.com/docs/api-reference/chat/create and .../completions/create; own fields are listed in
+/// docs/serving.md.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <boost/json.hpp>
+
+#include "absl/status/statusor.h"
+#include "engine/generation.h"
+#include "serve/json_input.h"
+
+namespace kvist::serve {
+
+/// What a request is checked against.
+struct RequestContext {
+  std::string_view model_id;  ///< The one served model; a request may also leave it out.
+  uint32_t vocab_size = 0;    ///< Tokens.
+  JsonLimits json;
+};
+
+/// Common to both kinds.
+struct RequestOptions {
+  engine::GenerationRequest generation;  ///< All but the prompt, the seed and strip_leading_space.
+  std::optional<uint64_t> seed;          ///< Not given = a fresh one.
+  bool stream = false;
+  bool include_usage = false;  ///< A last chunk with the usage; only with `stream`.
+  bool logprobs = false;
+};
+
+struct ChatRequest {
+  RequestOptions options;
+  boost::json::array messages;         ///< At least one object with "role" and a string "content".
+  boost::json::value tools;            ///< Array of function tools, or null.
+  boost::json::object template_extra;  ///< chat_template_kwargs, and reasoning_effort when given.
+};
+
+struct CompletionRequest {
+  RequestOptions options;
+  std::variant<std::string, std::vector<TokenId>> prompt;
+  bool echo = false;  ///< The output begins with the prompt.
+};
+
+/// Errors: InvalidArgument, with the field at fault (api_error.h); NotFound for another model (code model_not_found).
+absl::StatusOr<ChatRequest> ParseChatRequest(std::string_view body, const RequestContext& context);
+absl::StatusOr<CompletionRequest> ParseCompletionRequest(std::string_view body, const RequestContext& context);
+
+/// Shared by the two files that implement the above.
+namespace internal {
+
+/// Model, streaming, sampling, stops and own fields: what both kinds have in common.
+absl::Status ReadOptions(const Fields& body, const RequestContext& context, RequestOptions& options);
+
+/// "messages": roles and contents checked, contents made strings, arguments of tool calls made objects.
+absl::Status ReadMessages(const Fields& body, boost::json::array& messages);
+
+/// "tools" and "tool_choice".
+absl::Status ReadTools(const Fields& body, boost::json::value& tools);
+
+}  // namespace internal
+}  // namespace kvist::serve

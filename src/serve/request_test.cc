@@ -1,0 +1,293 @@
+#include "serve/request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/status.h"
+#include "serve/api_error.h"
+
+namespace kvist::serve {
+namespace {
+
+namespace json = boost::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr RequestContext kContext{.model_id = "tiny", .vocab_size = 100};
+
+absl::StatusOr<ChatRequest> Chat(const std::string& more) {
+  return ParseChatRequest(R"({"messages":[{"role":"user","content":"hi"}])" + (more.empty() ? "" : "," + more) + "}",
+                          kContext);
+}
+absl::StatusOr<CompletionRequest> Completion(const std::string& more) {
+  return ParseCompletionRequest(R"({"prompt":"hi")" + (more.empty() ? "" : "," + more) + "}", kContext);
+}
+
+std::string ParamOf(const absl::Status& status) {
+  if (status.ok()) return "(no error)";
+  return ErrorFromStatus(status).param.value_or("(none)");
+}
+
+TEST(ChatRequest, DefaultsAreOpenAis) {
+  const auto request = Chat("");
+  ASSERT_TRUE(request.ok()) << request.status();
+  const engine::GenerationRequest& generation = request->options.generation;
+  EXPECT_EQ(generation.sampling.temperature, 1.0f);
+  EXPECT_EQ(generation.sampling.top_p, 1.0f);
+  EXPECT_EQ(generation.sampling.top_k, 0u);
+  EXPECT_EQ(generation.max_tokens, UINT32_MAX);
+  EXPECT_FALSE(generation.sampling.want_logprobs);
+  EXPECT_FALSE(request->options.stream);
+  EXPECT_FALSE(request->options.seed.has_value());
+  EXPECT_EQ(generation.cache_namespace, 0u);
+  EXPECT_TRUE(request->tools.is_null());
+}
+
+TEST(ChatRequest, ReadsEveryField) {
+  const auto request =
+      Chat(R"("model":"tiny","temperature":0.5,"top_p":0.9,"top_k":7,"min_p":0.05,"repetition_penalty":1.1,
+      "presence_penalty":-1,"frequency_penalty":2,"seed":-5,"logit_bias":{"7":-100,"99":0.5},"logprobs":true,"top_logprobs":3,
+      "stop":["a","","b"],"stop_token_ids":[0,99],"ignore_eos":true,"max_tokens":5,"max_completion_tokens":9,"stream":true,
+      "stream_options":{"include_usage":true},"user":"u","n":1,"response_format":{"type":"text"},"tool_choice":"auto",
+      "kvist":{"cache_salt":"s","priority":3},"chat_template_kwargs":{"enable_thinking":false},"reasoning_effort":"low","unknown":{})");
+  ASSERT_TRUE(request.ok()) << request.status();
+  const engine::GenerationRequest& generation = request->options.generation;
+  EXPECT_EQ(generation.sampling.temperature, 0.5f);
+  EXPECT_EQ(generation.sampling.top_p, 0.9f);
+  EXPECT_EQ(generation.sampling.top_k, 7u);
+  EXPECT_EQ(generation.sampling.min_p, 0.05f);
+  EXPECT_EQ(generation.sampling.repetition_penalty, 1.1f);
+  EXPECT_EQ(generation.sampling.presence_penalty, -1.0f);
+  EXPECT_EQ(generation.sampling.frequency_penalty, 2.0f);
+  EXPECT_EQ(request->options.seed, static_cast<uint64_t>(int64_t{-5}));
+  ASSERT_EQ(generation.biases.size(), 2u);
+  EXPECT_EQ(generation.biases[0].token.value, 7u);
+  EXPECT_EQ(generation.biases[0].bias, -100.0f);
+  EXPECT_TRUE(generation.sampling.want_logprobs);
+  EXPECT_EQ(generation.sampling.logprobs_count, 3u);
+  EXPECT_THAT(generation.stop, ElementsAre("a", "b"));
+  EXPECT_THAT(generation.stop_tokens, ElementsAre(TokenId{0}, TokenId{99}));
+  EXPECT_TRUE(generation.ignore_eos);
+  EXPECT_EQ(generation.max_tokens, 9u);
+  EXPECT_TRUE(request->options.stream);
+  EXPECT_TRUE(request->options.include_usage);
+  EXPECT_EQ(generation.priority, 3);
+  EXPECT_NE(generation.cache_namespace, 0u);
+  EXPECT_EQ(json::serialize(request->template_extra), R"({"reasoning_effort":"low","enable_thinking":false})");
+}
+
+TEST(ChatRequest, NullMeansNotGiven) {
+  const auto request =
+      Chat(R"("model":null,"temperature":null,"stop":null,"seed":null,"max_tokens":null,"tools":null,"tool_choice":null,
+      "response_format":null,"stream":null,"stream_options":null,"logit_bias":null,"kvist":null,"n":null,"logprobs":null)");
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->options.generation.sampling.temperature, 1.0f);
+}
+
+TEST(ChatRequest, NamesTheParameterAtFault) {
+  const struct {
+    const char* fields;
+    const char* param;
+  } cases[] = {
+      {R"("temperature":2.1)", "temperature"},
+      {R"("temperature":-0.1)", "temperature"},
+      {R"("temperature":"1")", "temperature"},
+      {R"("temperature":1e999)", "temperature"},
+      {R"("top_p":1.5)", "top_p"},
+      {R"("top_k":-2)", "top_k"},
+      {R"("top_k":1.5)", "top_k"},
+      {R"("min_p":true)", "min_p"},
+      {R"("repetition_penalty":0)", "repetition_penalty"},
+      {R"("repeat_penalty":-1)", "repeat_penalty"},
+      {R"("presence_penalty":2.01)", "presence_penalty"},
+      {R"("seed":"x")", "seed"},
+      {R"("seed":18446744073709551615)", "seed"},
+      {R"("logit_bias":[1])", "logit_bias"},
+      {R"("logit_bias":{"100":1})", "logit_bias"},
+      {R"("logit_bias":{"01":1})", "logit_bias"},
+      {R"("logit_bias":{"-1":1})", "logit_bias"},
+      {R"("logit_bias":{"":1})", "logit_bias"},
+      {R"("logit_bias":{"4294967297":1})", "logit_bias"},
+      {R"("logit_bias":{"1":101})", "logit_bias.1"},
+      {R"("logprobs":3)", "logprobs"},
+      {R"("logprobs":true,"top_logprobs":21)", "top_logprobs"},
+      {R"("top_logprobs":2)", "top_logprobs"},
+      {R"("stop":5)", "stop"},
+      {R"("stop":["a",5])", "stop[1]"},
+      {R"("stop":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])", "stop"},
+      {R"("stop_token_ids":[100])", "stop_token_ids[0]"},
+      {R"("max_tokens":0)", "max_tokens"},
+      {R"("max_tokens":-1)", "max_tokens"},
+      {R"("max_completion_tokens":1.0)", "max_completion_tokens"},
+      {R"("stream":1)", "stream"},
+      {R"("stream_options":{"include_usage":true})", "stream_options"},
+      {R"("stream":true,"stream_options":{"include_usage":1})", "stream_options.include_usage"},
+      {R"("n":2)", "n"},
+      {R"("n":0)", "n"},
+      {R"("response_format":{"type":"json_object"})", "response_format"},
+      {R"("response_format":"text")", "response_format"},
+      {R"("tool_choice":"required")", "tool_choice"},
+      {R"("tool_choice":{"type":"function"})", "tool_choice"},
+      {R"("functions":[])", "functions"},
+      {R"("tools":{})", "tools"},
+      {R"("tools":[{"type":"function"}])", "tools[0].function"},
+      {R"("tools":[{"type":"web"}])", "tools[0].type"},
+      {R"("tools":[{"type":"function","function":{"name":""}}])", "tools[0].function.name"},
+      {R"("user":5)", "user"},
+      {R"("kvist":{"salt":"x"})", "kvist.salt"},
+      {R"("kvist":{"priority":256})", "kvist.priority"},
+      {R"("kvist":{"cache_salt":5})", "kvist.cache_salt"},
+      {R"("chat_template_kwargs":[])", "chat_template_kwargs"},
+      {R"("messages":[])", "messages"},
+      {R"("messages":"hi")", "messages"},
+      {R"("messages":[5])", "messages[0]"},
+      {R"("messages":[{"content":"x"}])", "messages[0].role"},
+      {R"("messages":[{"role":"robot","content":"x"}])", "messages[0].role"},
+      {R"("messages":[{"role":"user"}])", "messages[0].content"},
+      {R"("messages":[{"role":"user","content":5}])", "messages[0].content"},
+      {R"("messages":[{"role":"user","content":[{"type":"image_url"}]}])", "messages[0].content[0].type"},
+      {R"("messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text"}]}])",
+       "messages[0].content[1].text"},
+      {R"("messages":[{"role":"user","content":["a"]}])", "messages[0].content[0]"},
+      {R"("messages":[{"role":"user","content":"x","tool_calls":[]}])", "messages[0].tool_calls"},
+      {R"("messages":[{"role":"user","content":"x","kvist":{"drop":true}}])", "messages[0].kvist"},
+      {R"("messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"[1]"}}]}])",
+       "messages[0].tool_calls[0].function.arguments"},
+      {R"("messages":[{"role":"assistant","tool_calls":[{"id":"1"}]}])", "messages[0].tool_calls[0].function"},
+  };
+  for (const auto& c : cases) {
+    const auto request = Chat(c.fields);
+    EXPECT_EQ(ParamOf(request.status()), c.param) << c.fields;
+    if (request.ok()) continue;
+    EXPECT_TRUE(absl::IsInvalidArgument(request.status())) << request.status();
+    EXPECT_THAT(std::string(request.status().message()), HasSubstr(c.param)) << "the message names it too";
+  }
+}
+
+TEST(ChatRequest, OtherModelIsNotFound) {
+  const auto request = Chat(R"("model":"gpt-4")");
+  ASSERT_TRUE(absl::IsNotFound(request.status()));
+  const ApiError error = ErrorFromStatus(request.status());
+  EXPECT_EQ(error.http_status, 404);
+  EXPECT_EQ(error.code, "model_not_found");
+  EXPECT_EQ(error.param, "model");
+  EXPECT_TRUE(Chat(R"("model":"")").ok());
+}
+
+TEST(ChatRequest, MessagesReachTheTemplateInOneForm) {
+  const auto request = ParseChatRequest(R"({"messages":[
+      {"role":"developer","content":"be brief"},
+      {"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}],"role":"user","name":"Ann"},
+      {"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"x\": 1}"}},
+                                                       {"function":{"name":"g","arguments":""}}]},
+      {"role":"tool","tool_call_id":"c1","content":"7"},
+      {"role":"assistant","content":"ok","tool_calls":null}],
+      "tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}]})",
+                                        kContext);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(
+      json::serialize(request->messages),
+      R"([{"role":"system","content":"be brief"},)"
+      R"({"content":"a\nb","role":"user","name":"Ann"},)"
+      R"({"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":{"x":1}}},)"
+      R"({"function":{"name":"g","arguments":{}}}]},)"
+      R"({"role":"tool","tool_call_id":"c1","content":"7"},)"
+      R"({"role":"assistant","content":"ok"}])");
+  EXPECT_EQ(json::serialize(request->tools),
+            R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])");
+}
+
+TEST(ChatRequest, ToolChoiceNoneOffersNoTools) {
+  const auto request = Chat(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none")");
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_TRUE(request->tools.is_null());
+}
+
+TEST(ChatRequest, SaltsSeparateNamespaces) {
+  const auto space = [](const char* fields) { return Chat(fields)->options.generation.cache_namespace; };
+  EXPECT_EQ(space(R"("kvist":{"cache_salt":"a"})"), space(R"("cache_salt":"a")"));
+  EXPECT_NE(space(R"("kvist":{"cache_salt":"a"})"), space(R"("kvist":{"cache_salt":"b"})"));
+  EXPECT_EQ(space(R"("kvist":{"cache_salt":""})"), 0u);
+}
+
+TEST(CompletionRequest, PromptsOfEveryForm) {
+  EXPECT_EQ(std::get<std::string>(ParseCompletionRequest(R"({"prompt":"a"})", kContext)->prompt), "a");
+  EXPECT_EQ(std::get<std::string>(ParseCompletionRequest(R"({"prompt":["a"]})", kContext)->prompt), "a");
+  using Tokens = std::vector<TokenId>;
+  EXPECT_THAT(std::get<Tokens>(ParseCompletionRequest(R"({"prompt":[1,99]})", kContext)->prompt),
+              ElementsAre(TokenId{1}, TokenId{99}));
+  EXPECT_THAT(std::get<Tokens>(ParseCompletionRequest(R"({"prompt":[[5]]})", kContext)->prompt),
+              ElementsAre(TokenId{5}));
+  for (const char* bad : {R"({})", R"({"prompt":null})", R"({"prompt":[]})", R"({"prompt":[[]]})", R"({"prompt":5})",
+                          R"({"prompt":["a","b"]})", R"({"prompt":[[1],[2]]})", R"({"prompt":{}})"}) {
+    EXPECT_EQ(ParamOf(ParseCompletionRequest(bad, kContext).status()), "prompt") << bad;
+  }
+  EXPECT_EQ(ParamOf(ParseCompletionRequest(R"({"prompt":[1,100]})", kContext).status()), "prompt[1]");
+  EXPECT_EQ(ParamOf(ParseCompletionRequest(R"({"prompt":[1,"a"]})", kContext).status()), "prompt[1]");
+}
+
+TEST(CompletionRequest, OwnDefaultsAndLimits) {
+  EXPECT_EQ(Completion("")->options.generation.max_tokens, 16u);
+  EXPECT_EQ(Completion(R"("max_tokens":0)")->options.generation.max_tokens, 0u);
+  EXPECT_TRUE(Completion(R"("logprobs":0)")->options.generation.sampling.want_logprobs);
+  EXPECT_EQ(Completion(R"("logprobs":5)")->options.generation.sampling.logprobs_count, 5u);
+  EXPECT_EQ(ParamOf(Completion(R"("logprobs":6)").status()), "logprobs");
+  EXPECT_EQ(ParamOf(Completion(R"("logprobs":true)").status()), "logprobs");
+  EXPECT_EQ(ParamOf(Completion(R"("best_of":3)").status()), "best_of");
+  EXPECT_EQ(ParamOf(Completion(R"("suffix":"x")").status()), "suffix");
+  EXPECT_EQ(ParamOf(Completion(R"("echo":true,"logprobs":1)").status()), "echo");
+  EXPECT_TRUE(Completion(R"("echo":true)")->echo);
+}
+
+TEST(Json, RefusesWhatIsNotJson) {
+  for (const std::string& bad :
+       {std::string(), std::string("{"), std::string("{\"messages\":"), std::string("{} x"), std::string("{'a':1}"),
+        std::string("{\"a\":\"\xff\"}"), std::string("{\"a\":\"\\ud800\"}"), std::string("[]"), std::string("null"),
+        std::string("{\"a\":1,}"), std::string("\xef\xbb\xbf{}"), std::string("{\"a\":\"\x01\"}"),
+        std::string("{}\0", 3)}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseChatRequest(bad, kContext).status())) << bad;
+  }
+}
+
+TEST(Json, SaysWhatIsWrongAndWhere) {
+  const auto message = [](const char* body) {
+    return std::string(ParseChatRequest(body, kContext).status().message());
+  };
+  EXPECT_THAT(message(""), HasSubstr("empty"));
+  EXPECT_THAT(message("{\"a\":"), HasSubstr("ends inside"));
+  EXPECT_THAT(message("{} x"), HasSubstr("at byte 3: text after the end"));
+  EXPECT_THAT(message("{\"a\":tru}"), HasSubstr("at byte 8"));
+  EXPECT_THAT(message("[1]"), HasSubstr("must be a JSON object, not an array"));
+}
+
+TEST(Json, NestingIsBounded) {
+  const auto nested = [](int depth) {
+    return Chat("\"x\":" + std::string(depth, '[') + std::string(depth, ']')).status();
+  };
+  EXPECT_TRUE(nested(60).ok());
+  EXPECT_THAT(std::string(nested(70).message()), HasSubstr("64 levels"));
+  EXPECT_TRUE(absl::IsInvalidArgument(nested(1'000'000)));
+}
+
+TEST(Json, MemoryIsBounded) {
+  RequestContext context = kContext;
+  context.json.memory_bytes_max = 1u << 20;
+  std::string many = R"({"prompt":"a","x":[0)";
+  for (int i = 0; i < 200'000; ++i) many += ",0";
+  const auto open = ParseCompletionRequest(many, context);           // Still unfinished: the parser's own stack.
+  const auto closed = ParseCompletionRequest(many + "]}", context);  // The tree.
+  EXPECT_THAT(std::string(open.status().message()), HasSubstr("too many parts"));
+  EXPECT_THAT(std::string(closed.status().message()), HasSubstr("too many parts"));
+  EXPECT_TRUE(ParseCompletionRequest(many + "]}", kContext).ok());
+}
+
+TEST(Json, MessagesShowLittleOfHostileText) {
+  const auto request = Chat("\"model\":\"" + std::string(10'000, 'x') + "\"");
+  EXPECT_LT(request.status().message().size(), 300u);
+  EXPECT_EQ(Shortened("a\nb\x7f"), "a?b?");
+  const std::string cut = Shortened(std::string(79, 'a') + "\xC3\xA9\xC3\xA9");  // A character across the limit.
+  EXPECT_EQ(cut, std::string(79, 'a') + "...");
+}
+
+}  // namespace
+}  // namespace kvist::serve

@@ -1,0 +1,38 @@
+#pragma once
+
+/// @file
+/// From a request line to what it asks for. Pure; any thread. Non-goals: access, bodies.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace kvist::serve {
+
+enum class Route : uint8_t { kChat, kCompletions, kModels, kModel, kHealth, kMetrics, kAsset, kNone };
+
+/// Methods as far as the server tells them apart.
+enum class Method : uint8_t { kGet, kHead, kPost, kOptions, kOther };
+
+struct Target {
+  Route route = Route::kNone;
+  std::string argument;  ///< kModel: the id, percent-decoded. kAsset: the path.
+};
+
+/// @param target  of the request line: "/path?query". Queries are ignored. A path that ends in one slash too many is
+/// another path.
+Target RouteOf(std::string_view target);
+
+/// Value for the Allow header: "GET, HEAD, OPTIONS". REQUIRES: not kNone.
+std::string_view AllowedMethods(Route route);
+
+/// OPTIONS is allowed everywhere.
+bool MethodAllowed(Route route, Method method);
+
+/// Needs an API key where there is one.
+bool NeedsKey(Route route);
+
+/// For metrics: "chat", "models", ...
+std::string_view RouteName(Route route);
+
+}  // namespace kvist::serve

@@ -1,0 +1,85 @@
+#include "serve/serve_metrics.h"
+
+#include "serve/reply.h"
+
+namespace kvist::serve {
+
+using telemetry::Sample;
+
+namespace {
+
+const std::vector<double> kFirstTokenBounds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+                                               1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
+const std::vector<double> kPerTokenBounds = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
+                                             0.4,   0.5,    0.75,  1,    2.5,   5,    7.5,   10,  20,   40,  80};
+const std::vector<double> kWholeBounds = {0.1, 0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,
+                                          20,  30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
+const std::vector<double> kTokensBounds = {1,    2,    5,    10,    20,    50,    100,    200,   500,
+                                           1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000};
+
+}  // namespace
+
+ServeMetrics::ServeMetrics(const std::string& model_id, const engine::Engine& engine)
+    : engine_(engine),
+      metrics_(telemetry::Labels{{"model_name", model_id}}),
+      replies_(metrics_.AddCounters("kvist_http_requests_total", "HTTP requests answered, by route and status.")),
+      finished_(metrics_.AddCounters("vllm:request_success_total", "Finished generations, by reason.")),
+      first_token_(
+          metrics_.AddHistogram("vllm:time_to_first_token_seconds", "Request read to first token.", kFirstTokenBounds)),
+      per_token_(metrics_.AddHistogram("vllm:time_per_output_token_seconds",
+                                       "Mean time of a generation's tokens after the first.", kPerTokenBounds)),
+      whole_(metrics_.AddHistogram("vllm:e2e_request_latency_seconds", "Request read to last token.", kWholeBounds)),
+      prompt_tokens_(metrics_.AddHistogram("vllm:request_prompt_tokens", "Tokens of a prompt.", kTokensBounds)),
+      output_tokens_(metrics_.AddHistogram("vllm:request_generation_tokens", "Tokens of an output.", kTokensBounds)) {
+  metrics_.AddCollector([this](std::vector<Sample>& out) { CollectEngine(out); });
+}
+
+void ServeMetrics::CountReply(Route route, int http_status) {
+  replies_.With({{"route", std::string(RouteName(route))}, {"code", std::to_string(http_status)}}).Add();
+}
+
+void ServeMetrics::Observe(const GenerationRecord& record) {
+  finished_.With({{"finished_reason", std::string(FinishReasonName(record.reason))}}).Add();
+  if (record.first_token_at == kTimeNever) return;
+  first_token_.Observe(Seconds(record.first_token_at - record.received_at));
+  const uint32_t tokens = record.usage.output_tokens;
+  if (tokens > 1) per_token_.Observe(Seconds(record.finished_at - record.first_token_at) / (tokens - 1));
+  if (record.reason != engine::FinishReason::kStop && record.reason != engine::FinishReason::kLength) return;
+  whole_.Observe(Seconds(record.finished_at - record.received_at));
+  prompt_tokens_.Observe(record.usage.prompt_tokens);
+  output_tokens_.Observe(tokens);
+}
+
+void ServeMetrics::CollectEngine(std::vector<Sample>& out) const {
+  const engine::EngineStats stats = engine_.Stats();
+  const auto add = [&out](const char* name, const char* help, Sample::Kind kind, double value,
+                          telemetry::Labels labels = {}) {
+    out.push_back({name, help, kind, value, std::move(labels)});
+  };
+  const auto count = [](uint64_t value) { return static_cast<double>(value); };
+  constexpr auto kGauge = Sample::Kind::kGauge;
+  constexpr auto kCounter = Sample::Kind::kCounter;
+  const uint64_t used = stats.kv_frames - stats.kv_frames_free - stats.kv_frames_cached;
+  add("vllm:num_requests_running", "Requests in execution.", kGauge, count(stats.running));
+  add("vllm:num_requests_waiting", "Requests waiting to run.", kGauge, count(stats.waiting));
+  add("vllm:kv_cache_usage_perc", "Share of KV blocks in use by running requests; 1 = all.", kGauge,
+      stats.kv_frames == 0 ? 0 : count(used) / count(stats.kv_frames));
+  add("vllm:num_preemptions_total", "Requests put back to waiting for lack of KV memory.", kCounter,
+      count(stats.preemptions));
+  add("vllm:prompt_tokens_total", "Prompt tokens of started requests.", kCounter, count(stats.prompt_tokens));
+  add("vllm:generation_tokens_total", "Tokens generated.", kCounter, count(stats.generated_tokens));
+  add("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the cache.", kCounter, count(stats.prompt_tokens));
+  add("vllm:prefix_cache_hits_total", "Prompt tokens found in the cache.", kCounter, count(stats.cached_tokens));
+  add("kvist_computed_tokens_total", "Tokens the model was run on.", kCounter, count(stats.computed_tokens));
+  add("kvist_steps_total", "Engine steps.", kCounter, count(stats.steps));
+  add("kvist_step_seconds_total", "Time of all steps.", kCounter, count(stats.step_ns) * 1e-9);
+  const char* blocks_help = "KV blocks by state.";
+  add("kvist_kv_blocks", blocks_help, kGauge, count(stats.kv_frames_free), {{"state", "free"}});
+  add("kvist_kv_blocks", blocks_help, kGauge, count(stats.kv_frames_cached), {{"state", "cached"}});
+  add("kvist_kv_blocks", blocks_help, kGauge, count(used), {{"state", "referenced"}});
+  add("kvist_http_connections", "Open connections.", kGauge, static_cast<double>(connections_open.load()));
+  add("kvist_http_connections_refused_total", "Connections closed because there were too many.", kCounter,
+      count(connections_refused.load()));
+}
+
+}  // namespace kvist::serve

@@ -1,0 +1,52 @@
+#pragma once
+
+/// @file
+/// What the server counts, under vLLM's names where the meaning is the same (vllm:*), else kvist_*. Token and KV
+/// numbers are the engine's own, read when somebody asks. Threads: Text and Observe* from any. Source of names:
+/// https://docs.vllm.ai/en/latest/usage/metrics.html
+
+#include <atomic>
+#include <string>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "serve/router.h"
+#include "telemetry/metrics.h"
+
+namespace kvist::serve {
+
+/// One finished generation. Instants are kTimeNever when they did not happen.
+struct GenerationRecord {
+  TimeNs received_at = kTimeNever, first_token_at = kTimeNever, finished_at = kTimeNever;
+  engine::FinishReason reason = engine::FinishReason::kNone;
+  engine::Usage usage;
+};
+
+class ServeMetrics {
+ public:
+  /// `engine` must outlive this.
+  ServeMetrics(const std::string& model_id, const engine::Engine& engine);
+
+  void CountReply(Route route, int http_status);
+  void Observe(const GenerationRecord& record);
+
+  std::string Text() const { return metrics_.Text(); }
+
+  std::atomic<int64_t> connections_open{0};
+  std::atomic<uint64_t> connections_refused{0};
+
+ private:
+  void CollectEngine(std::vector<telemetry::Sample>& out) const;
+
+  const engine::Engine& engine_;
+  telemetry::Metrics metrics_;
+  telemetry::CounterFamily& replies_;
+  telemetry::CounterFamily& finished_;
+  telemetry::Histogram& first_token_;
+  telemetry::Histogram& per_token_;
+  telemetry::Histogram& whole_;
+  telemetry::Histogram& prompt_tokens_;
+  telemetry::Histogram& output_tokens_;
+};
+
+}  // namespace kvist::serve

@@ -1,0 +1,255 @@
+#include "serve/server.h"
+
+#include <csignal>
+#include <unordered_set>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "base/status.h"
+#include "serve/http_connection.h"
+
+namespace kvist::serve {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+constexpr size_t kWorkers = 2;
+constexpr std::chrono::milliseconds kFailGrace{3'000};  // For the error to reach the clients.
+constexpr std::chrono::milliseconds kCloseGrace{1'000};
+constexpr std::chrono::milliseconds kAcceptPause{100};  // When the system has no more descriptors.
+
+/// For a connection above the limit, in one piece.
+std::string TooManyText() {
+  ApiError error = HttpError(503, "too many connections are open");
+  error.type = "server_error";
+  const std::string body = ErrorBody(error);
+  return Cat("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: ", body.size(),
+             "\r\nRetry-After: 5\r\nConnection: close\r\n\r\n", body);
+}
+
+std::string Place(const tcp::endpoint& endpoint) {
+  const std::string address = endpoint.address().to_string();
+  return endpoint.address().is_v6() ? Cat("[", address, "]:", endpoint.port()) : Cat(address, ":", endpoint.port());
+}
+
+absl::StatusOr<tcp::endpoint> Resolve(asio::io_context& io, const std::string& host, uint16_t port) {
+  error_code error;
+  tcp::resolver resolver(io);
+  const auto found = resolver.resolve(host, std::to_string(port), tcp::resolver::passive, error);
+  if (error || found.empty()) {
+    return absl::InvalidArgumentError(Cat("--host ", host, ": no such address (", error.message(), ")"));
+  }
+  for (const auto& entry : found) {
+    if (entry.endpoint().address().is_v4()) return entry.endpoint();  // What most clients try for a name.
+  }
+  return found.begin()->endpoint();
+}
+
+absl::Status Listen(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
+  error_code error;
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (!error) return absl::OkStatus();
+  if (error == asio::error::address_in_use) {
+    return absl::AlreadyExistsError(
+        Cat(Place(endpoint), " is in use by another program; choose another port with --port, or 0 for any"));
+  }
+  const std::string message = Cat("cannot listen on ", Place(endpoint), ": ", error.message());
+  if (error == asio::error::access_denied) return absl::PermissionDeniedError(message);
+  return absl::InvalidArgumentError(message);
+}
+
+}  // namespace
+
+struct Server::Impl {
+  enum class Phase : uint8_t { kServing, kDraining, kFailing, kClosing };
+
+  Impl(ServerOptions server_options, bool on_loopback, ServedModel model, engine::Engine& engine, const Clock& clock)
+      : options(std::move(server_options)),
+        service({.api_keys = options.api_keys,
+                 .cors_origin = options.cors_origin,
+                 .on_loopback = on_loopback,
+                 .unix_now_s = options.unix_now_s},
+                std::move(model), engine, clock),
+        streams{.engine = engine,
+                .tokenizer = *service.model().tokenizer,
+                .clock = clock,
+                .metrics = service.metrics(),
+                .post = [this](std::function<void()> run) { asio::post(io, std::move(run)); },
+                .output_bytes_max = options.limits.output_bytes_max},
+        host{service, streams, workers, options.limits} {}
+
+  ~Impl() { workers.join(); }
+
+  asio::awaitable<void> AcceptLoop();
+  void Accept(tcp::socket socket);
+  void WaitForSignal();
+  void NextPhase();
+  void Finish();
+
+  template <class Action>
+  void ForEachConnection(Action action) {
+    const std::vector<std::shared_ptr<HttpConnection>> all(connections.begin(), connections.end());
+    for (const auto& connection : all) action(*connection);
+  }
+
+  const ServerOptions options;
+  asio::io_context io{1};
+  asio::thread_pool workers{kWorkers};
+  tcp::acceptor acceptor{io};
+  tcp::endpoint endpoint;  ///< In use; kept after the acceptor has closed.
+  asio::signal_set signals{io};
+  asio::steady_timer phase_end{io};
+  Service service;
+  StreamHost streams;
+  ConnectionHost host;
+  std::unordered_set<std::shared_ptr<HttpConnection>> connections;
+  Phase phase = Phase::kServing;
+};
+
+asio::awaitable<void> Server::Impl::AcceptLoop() {
+  while (acceptor.is_open()) {
+    auto [error, socket] = co_await acceptor.async_accept(asio::as_tuple(asio::use_awaitable));
+    if (!error) {
+      Accept(std::move(socket));
+    } else if (error != asio::error::operation_aborted && acceptor.is_open()) {
+      spdlog::warn("a connection could not be accepted: {}", error.message());
+      asio::steady_timer pause(io, kAcceptPause);
+      co_await pause.async_wait(asio::as_tuple(asio::use_awaitable));
+    }
+  }
+}
+
+void Server::Impl::Accept(tcp::socket socket) {
+  error_code ignored;
+  ServeMetrics& metrics = service.metrics();
+  if (connections.size() >= options.limits.connections_max) {
+    metrics.connections_refused.fetch_add(1);
+    socket.non_blocking(true, ignored);
+    socket.write_some(asio::buffer(TooManyText()), ignored);
+    return;
+  }
+  socket.set_option(tcp::no_delay(true), ignored);
+  auto connection = std::make_shared<HttpConnection>(host, std::move(socket));
+  connections.insert(connection);
+  metrics.connections_open.fetch_add(1);
+  asio::co_spawn(
+      io, [connection] { return connection->Run(); },
+      [this, connection](const std::exception_ptr& failure) {
+        if (failure != nullptr) {  // Out of memory, say: this client's loss, nobody else's.
+          spdlog::error("a connection failed");
+          connection->Close();
+        }
+        connections.erase(connection);
+        service.metrics().connections_open.fetch_sub(1);
+        if (phase != Phase::kServing && connections.empty()) Finish();
+      });
+}
+
+void Server::Impl::WaitForSignal() {
+  signals.async_wait([this](error_code error, int /*number*/) {
+    if (error) return;
+    NextPhase();
+    WaitForSignal();
+  });
+}
+
+/// Each step of a stop is harder than the one before. Runs on a request to stop and when a phase's time is over.
+void Server::Impl::NextPhase() {
+  std::chrono::milliseconds time{0};
+  error_code ignored;
+  switch (phase) {
+    case Phase::kServing:
+      phase = Phase::kDraining;
+      time = options.drain;
+      spdlog::info("stopping: no new connections, {} open; a second signal ends them at once", connections.size());
+      service.SetStopping();
+      acceptor.close(ignored);
+      ForEachConnection([](HttpConnection& connection) { connection.Stop(); });
+      break;
+    case Phase::kDraining:
+      phase = Phase::kFailing;
+      time = kFailGrace;
+      ForEachConnection([](HttpConnection& connection) { connection.Fail(); });
+      break;
+    case Phase::kFailing:
+      phase = Phase::kClosing;
+      time = kCloseGrace;
+      ForEachConnection([](HttpConnection& connection) { connection.Close(); });
+      break;
+    case Phase::kClosing:
+      return Finish();
+  }
+  if (connections.empty()) return Finish();
+  phase_end.expires_after(time);
+  phase_end.async_wait([this](error_code error) {
+    if (!error && phase_end.expiry() <= std::chrono::steady_clock::now()) NextPhase();
+  });
+}
+
+void Server::Impl::Finish() {
+  io.stop();
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options, ServedModel model, engine::Engine& engine,
+                                                       const Clock& clock) {
+  asio::io_context io;
+  KVIST_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, Resolve(io, options.host, options.port));
+  const bool on_loopback = endpoint.address().is_loopback();
+  std::erase(options.api_keys, "");
+  if (!on_loopback && options.api_keys.empty()) {
+    return absl::InvalidArgumentError(Cat("listening on ", options.host,
+                                          " lets other machines in, so an API key is required: give one with ",
+                                          "--api-key or KVIST_API_KEY, or listen on 127.0.0.1"));
+  }
+  auto impl = std::make_unique<Impl>(std::move(options), on_loopback, std::move(model), engine, clock);
+  KVIST_RETURN_IF_ERROR(Listen(impl->acceptor, endpoint));
+  impl->endpoint = impl->acceptor.local_endpoint();
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+
+std::string Server::url() const {
+  return "http://" + Place(impl_->endpoint);
+}
+uint16_t Server::port() const {
+  return impl_->endpoint.port();
+}
+
+void Server::Run() {
+  Impl& impl = *impl_;
+  impl.service.engine().Start();
+  asio::co_spawn(impl.io, impl.AcceptLoop(), [](const std::exception_ptr& failure) {
+    if (failure != nullptr) spdlog::error("no more connections are accepted");
+  });
+  error_code ignored;
+  if (impl.options.handle_signals) {
+    impl.signals.add(SIGINT, ignored);
+    impl.signals.add(SIGTERM, ignored);
+    impl.WaitForSignal();
+  }
+  impl.io.run();
+  impl.signals.clear(ignored);  // From here on a signal ends the process, should the engine's last step hang.
+  impl.workers.join();
+  impl.service.engine().Stop(/*drain=*/false);
+}
+
+void Server::RequestStop() {
+  asio::post(impl_->io, [impl = impl_.get()] { impl->NextPhase(); });
+}
+
+}  // namespace kvist::serve

@@ -1,0 +1,77 @@
+#pragma once
+
+/// @file
+/// The HTTP server: listens, serves, and ends without leaving a client in the dark. One network thread (the one that
+/// calls Run) moves all bytes, asynchronously; two worker threads parse and tokenize; the engine's thread is the
+/// engine's. Non-goals: what is answered (service.h), how HTTP is spoken (http_connection.h), loading a model.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "serve/prompt.h"
+
+namespace kvist::serve {
+
+/// What one client may take of the server.
+struct HttpLimits {
+  size_t header_bytes_max = 64u << 10;
+  size_t body_bytes_max = 32u << 20;
+  uint32_t connections_max = 512;
+  size_t output_bytes_max = 8u << 20;  ///< Of a stream, waiting for a client that reads slowly.
+  std::chrono::milliseconds header{
+      10'000};                             ///< From a request's first byte (or the connection) to the end of its head.
+  std::chrono::milliseconds body{60'000};  ///< For the whole body,
+  std::chrono::milliseconds body_gap{15'000};  ///< and between two pieces of it.
+  std::chrono::milliseconds idle{75'000};      ///< Between requests.
+  std::chrono::milliseconds write{60'000};     ///< A client that takes nothing for so long is gone.
+  std::chrono::milliseconds comment{15'000};   ///< Silence of a stream before a keep-alive comment.
+  /// Wait for the engine's first word before a stream's status line is written, so that a refusal can still be a
+  /// status.
+  std::chrono::milliseconds begin{2'000};
+};
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";  ///< Address or name to listen on.
+  uint16_t port = 8080;            ///< 0 = any free one.
+  std::vector<std::string> api_keys;
+  std::string cors_origin;  ///< "" = none, "*" = all.
+  HttpLimits limits;
+  std::chrono::milliseconds drain{30'000};  ///< For open requests after a stop; then they fail.
+  bool handle_signals = false;              ///< SIGINT and SIGTERM are RequestStop while Run runs.
+  std::function<int64_t()> unix_now_s;      ///< Wall clock, for "created" and templates. Required.
+};
+
+class Server {
+ public:
+  /// Listens; nothing is accepted before Run. References outlive the server; the engine has not been started.
+  /// Errors: InvalidArgument (host unknown; beyond loopback without an API key), AlreadyExists (port in use),
+  /// PermissionDenied.
+  static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options, ServedModel model,
+                                                        engine::Engine& engine, const Clock& clock);
+  ~Server();
+
+  /// "http://127.0.0.1:8080", of the address in use.
+  std::string url() const;
+  uint16_t port() const;
+
+  /// Starts the engine, serves until stopped, stops the engine. Call once.
+  void Run();
+
+  /// First call: accepts no more connections, finishes what is open. Second call, or after `drain`: fails what is open.
+  /// Any thread.
+  void RequestStop();
+
+ private:
+  struct Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvist::serve

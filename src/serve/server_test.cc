@@ -1,0 +1,582 @@
+#include "serve/server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <boost/json.hpp>
+
+#include "base/prng.h"
+#include "base/status.h"
+#include "serve/fake_world_testutil.h"
+#include "serve/http_testutil.h"
+
+namespace kvist::serve {
+namespace {
+
+namespace json = boost::json;
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr char kModel[] = KVIST_SOURCE_DIR "/models/default-q8_0.gguf";
+constexpr char kHello[] = R"({"messages":[{"role":"user","content":"hello"}],"max_tokens":8})";
+constexpr char kHelloStream[] = R"({"messages":[{"role":"user","content":"hello"}],"max_tokens":8,"stream":true})";
+/// Goes on until it is stopped.
+constexpr char kEndless[] = R"({"messages":[{"role":"user","content":"hello"}],"stream":true})";
+constexpr char kChatPath[] = "/v1/chat/completions";
+
+FakeWorldOptions Options() {
+  FakeWorldOptions options;
+  options.model_path = kModel;
+  return options;
+}
+
+json::object ErrorOf(const HttpResponse& response) {
+  return json::parse(response.body).as_object().at("error").as_object();
+}
+
+std::string TextOfStream(const std::string& body) {
+  std::string text;
+  for (const std::string& data : SseData(body)) {
+    if (data == "[DONE]") break;
+    const json::value chunk = json::parse(data);
+    for (const auto& choice : chunk.at("choices").as_array()) {
+      const json::object& delta = choice.at("delta").as_object();
+      if (delta.contains("content")) text += std::string(delta.at("content").as_string());
+    }
+  }
+  return text;
+}
+
+bool IsIdle(const engine::EngineStats& stats) {
+  return stats.running == 0 && stats.waiting == 0;
+}
+
+TEST(Server, AnswersSmallRequests) {
+  FakeWorld world(Options());
+  const uint16_t port = world.port();
+
+  EXPECT_EQ(Get(port, "/health").body, R"({"status":"ok"})");
+  const json::value models = json::parse(Get(port, "/v1/models").body);
+  EXPECT_EQ(models.at("object").as_string(), "list");
+  EXPECT_EQ(models.at("data").at(0).at("id").as_string(), "fake");
+  EXPECT_EQ(json::parse(Get(port, "/v1/models/fake?x=1").body).at("object").as_string(), "model");
+  EXPECT_EQ(json::parse(Get(port, "/v1/models/f%61ke").body).at("id").as_string(), "fake");
+
+  const HttpResponse other = Get(port, "/v1/models/gpt-4");
+  EXPECT_EQ(other.status, 404);
+  EXPECT_EQ(ErrorOf(other).at("code").as_string(), "model_not_found");
+  const HttpResponse nothing = Get(port, "/v1/nothing");
+  EXPECT_EQ(nothing.status, 404);
+  EXPECT_EQ(ErrorOf(nothing).at("type").as_string(), "invalid_request_error");
+  const HttpResponse get_chat = Get(port, kChatPath);
+  EXPECT_EQ(get_chat.status, 405);
+  EXPECT_EQ(get_chat.headers.at("allow"), "POST, OPTIONS");
+  EXPECT_EQ(Post(port, "/health", "{}").status, 405);
+}
+
+TEST(Server, ServesThePage) {
+  FakeWorld world(Options());
+  const HttpResponse page = Get(world.port(), "/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_THAT(page.headers.at("content-type"), StartsWith("text/html"));
+  EXPECT_THAT(page.headers.at("content-security-policy"), HasSubstr("default-src 'self'"));
+  EXPECT_EQ(page.headers.at("x-content-type-options"), "nosniff");
+  EXPECT_FALSE(page.body.empty());
+  const HttpResponse again = Get(world.port(), "/", "If-None-Match: W/\"x\", " + page.headers.at("etag") + "\r\n");
+  EXPECT_EQ(again.status, 304);
+  EXPECT_EQ(Get(world.port(), "/../etc/passwd").status, 404);
+
+  HttpClient client(world.port());
+  client.Send("HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  const HttpResponse head = client.Read(/*to_head_request=*/true);
+  EXPECT_EQ(head.headers.at("content-length"), std::to_string(page.body.size()));
+  client.SendGet("/health");  // No body came between.
+  EXPECT_EQ(client.Read().body, R"({"status":"ok"})");
+}
+
+TEST(Server, StreamAndWholeAnswerSayTheSame) {
+  FakeWorld world(Options());
+  const HttpResponse whole = Post(world.port(), kChatPath, kHello);
+  ASSERT_EQ(whole.status, 200) << whole.body;
+  const json::value body = json::parse(whole.body);
+  const HttpResponse stream = Post(world.port(), kChatPath, kHelloStream);
+  ASSERT_EQ(stream.status, 200) << stream.body;
+  EXPECT_TRUE(stream.complete);
+  EXPECT_EQ(stream.headers.at("content-type"), "text/event-stream");
+  const std::vector<std::string> events = SseData(stream.body);
+  EXPECT_EQ(events.back(), "[DONE]");
+  EXPECT_EQ(json::parse(events.front()).at("choices").at(0).at("delta").at("role").as_string(), "assistant");
+  EXPECT_EQ(json::parse(events[events.size() - 2]).at("choices").at(0).at("finish_reason").as_string(), "length");
+  EXPECT_EQ(TextOfStream(stream.body), body.at("choices").at(0).at("message").at("content").as_string());
+  EXPECT_EQ(body.at("usage").at("completion_tokens").as_int64(), 8);
+}
+
+TEST(Server, SpeaksHttp10) {
+  FakeWorld world(Options());
+  HttpClient client(world.port());
+  const std::string body = kHelloStream;
+  client.Send("POST /v1/chat/completions HTTP/1.0\r\nHost: localhost\r\nContent-Length: " +
+              std::to_string(body.size()) + "\r\n\r\n" + body);
+  const HttpResponse response = client.Read();
+  EXPECT_TRUE(response.complete);
+  EXPECT_FALSE(response.headers.contains("transfer-encoding"));
+  EXPECT_EQ(SseData(response.body).back(), "[DONE]");
+}
+
+TEST(Server, ConnectionsAreReusedAndPipelined) {
+  FakeWorld world(Options());
+  HttpClient client(world.port());
+  for (int i = 0; i < 3; ++i) client.SendPost(kChatPath, i == 1 ? kHelloStream : kHello);
+  client.SendGet("/health", "Connection: close\r\n");
+  EXPECT_EQ(json::parse(client.Read().body).at("object").as_string(), "chat.completion");
+  EXPECT_EQ(SseData(client.Read().body).back(), "[DONE]");
+  EXPECT_EQ(json::parse(client.Read().body).at("object").as_string(), "chat.completion");
+  const HttpResponse last = client.Read();
+  EXPECT_EQ(last.status, 200);
+  EXPECT_EQ(last.headers.at("connection"), "close");
+  EXPECT_TRUE(client.WaitForClose(milliseconds(5000)));
+}
+
+TEST(Server, WaitsForContinue) {
+  FakeWorld world(Options());
+  HttpClient client(world.port());
+  const std::string body = kHello;
+  client.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: " +
+              std::to_string(body.size()) + "\r\n\r\n");
+  EXPECT_EQ(client.Read().status, 100);
+  client.Send(body);
+  EXPECT_EQ(client.Read().status, 200);
+}
+
+TEST(Server, ErrorsHaveOpenAisShape) {
+  FakeWorld world(Options());
+  const HttpResponse bad =
+      Post(world.port(), kChatPath, R"({"messages":[{"role":"user","content":"x"}],"temperature":9})");
+  EXPECT_EQ(bad.status, 400);
+  EXPECT_EQ(bad.headers.at("content-type"), "application/json");
+  const json::object error = ErrorOf(bad);
+  EXPECT_EQ(error.at("type").as_string(), "invalid_request_error");
+  EXPECT_EQ(error.at("param").as_string(), "temperature");
+  EXPECT_TRUE(error.at("code").is_null());
+  EXPECT_THAT(std::string(error.at("message").as_string()), HasSubstr("from 0 to 2"));
+
+  EXPECT_EQ(Post(world.port(), kChatPath, "{").status, 400);
+  EXPECT_EQ(Post(world.port(), kChatPath, R"({"model":"other","messages":[{"role":"user","content":"x"}]})").status,
+            404);
+
+  std::string long_text;
+  for (int i = 0; i < 9000; ++i) long_text += "the wind ";
+  for (const char* stream : {"true", "false"}) {
+    const HttpResponse too_long = Post(world.port(), "/v1/completions",
+                                       R"({"stream":)" + std::string(stream) + R"(,"prompt":")" + long_text + "\"}");
+    EXPECT_EQ(too_long.status, 400);
+    EXPECT_EQ(ErrorOf(too_long).at("code").as_string(), "context_length_exceeded");
+    EXPECT_THAT(std::string(ErrorOf(too_long).at("message").as_string()), HasSubstr("8192"));
+  }
+  EXPECT_EQ(Post(world.port(), kChatPath, kHello, "Content-Encoding: gzip\r\n").status, 415);
+}
+
+TEST(Server, FullQueueIs429WithRetryAfter) {
+  FakeWorldOptions options = Options();
+  options.requests_max = 1;
+  options.waiting_max = 1;
+  FakeWorld world(options);
+  world.executor->Hold();
+  HttpClient first(world.port()), second(world.port());
+  first.SendPost(kChatPath, kHello);
+  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return stats.running == 1; }));
+  second.SendPost(kChatPath, kHello);
+  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return stats.waiting == 1; }));
+  for (const char* body : {kHello, kHelloStream}) {
+    const HttpResponse refused = Post(world.port(), kChatPath, body);
+    EXPECT_EQ(refused.status, 429);
+    EXPECT_GT(std::stoi(refused.headers.at("retry-after")), 0);
+    EXPECT_EQ(ErrorOf(refused).at("type").as_string(), "rate_limit_error");
+  }
+  world.executor->Release();
+  EXPECT_EQ(first.Read().status, 200);
+  EXPECT_EQ(second.Read().status, 200);
+}
+
+TEST(Server, DisconnectCancelsAtOnce) {
+  FakeWorld world(Options());
+  world.executor->Hold();
+  HttpClient whole(world.port()), stream(world.port()), pipelined(world.port()), waiting(world.port());
+  whole.SendPost(kChatPath, kHello);
+  stream.SendPost(kChatPath, kEndless);
+  pipelined.SendPost(kChatPath, kEndless);
+  pipelined.SendGet("/health");
+  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return stats.running + stats.waiting == 3; }));
+  whole.Close();
+  stream.Close();
+  pipelined.Close();
+  // The step that they are in is still held; when it ends, so do they, and their blocks are free or cached.
+  const std::string gone = "vllm:request_success_total{model_name=\"fake\",finished_reason=\"abort\"} 3\n";
+  ASSERT_TRUE(world.WaitForStats(
+      [&](const auto&) { return Get(world.port(), "/metrics").body.find(gone) != std::string::npos; }));
+  world.executor->Release();
+  ASSERT_TRUE(world.WaitForStats(IsIdle));
+  const engine::EngineStats stats = world.engine->Stats();
+  EXPECT_EQ(stats.finished_cancelled, 3u);
+  EXPECT_EQ(stats.kv_frames_free + stats.kv_frames_cached, stats.kv_frames);
+
+  // And in the middle of a stream.
+  HttpClient late(world.port());
+  late.SendPost(kChatPath, kEndless);
+  EXPECT_THAT(late.ReadUntil("wind"), HasSubstr("wind"));
+  late.Close();
+  ASSERT_TRUE(world.WaitForStats([](const auto& s) { return IsIdle(s) && s.finished_cancelled == 4; }));
+  EXPECT_EQ(Get(world.port(), "/health").status, 200);
+}
+
+TEST(Server, SilenceIsFilledWithComments) {
+  FakeWorldOptions options = Options();
+  options.server.limits.begin = milliseconds(20);
+  options.server.limits.comment = milliseconds(30);
+  FakeWorld world(options);
+  world.executor->Hold();
+  HttpClient client(world.port());
+  client.SendPost(kChatPath, kHelloStream);
+  // The head and the role come although the engine has said nothing.
+  EXPECT_THAT(client.ReadUntil(": keep-alive\n\n"), HasSubstr("\"role\":\"assistant\""));
+  EXPECT_THAT(client.ReadUntil(": keep-alive\n\n"), HasSubstr(": keep-alive\n\n"));
+  world.executor->Release();
+  EXPECT_THAT(client.ReadUntil("[DONE]"), HasSubstr("[DONE]"));
+}
+
+TEST(Server, ClientThatDoesNotReadIsDropped) {
+  FakeWorldOptions options = Options();
+  options.server.limits.output_bytes_max = 64 << 10;
+  options.server.limits.write = milliseconds(300);
+  FakeWorld world(options);
+  HttpClient client(world.port(), /*receive_buffer_bytes=*/4096);
+  client.SendPost(kChatPath,
+                  R"({"messages":[{"role":"user","content":"x"}],"stream":true,"logprobs":true,"top_logprobs":20})");
+  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return IsIdle(stats) && stats.finished_cancelled == 1; }));
+  EXPECT_TRUE(client.WaitForClose(milliseconds(20'000)));
+  EXPECT_EQ(Get(world.port(), "/health").status, 200);
+}
+
+TEST(Server, HealthTellsStalledFromIdle) {
+  VirtualClock clock;
+  FakeWorldOptions options = Options();
+  options.clock = &clock;
+  FakeWorld world(options);
+  constexpr int64_t kSecond = 1'000'000'000;
+  clock.AdvanceTo(TimeNs{1000 * kSecond});  // A long time without work.
+  EXPECT_EQ(Get(world.port(), "/health").status, 200);
+  world.executor->Hold();
+  HttpClient client(world.port());
+  client.SendPost(kChatPath, kHello);
+  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return stats.running == 1; }));
+  EXPECT_EQ(Get(world.port(), "/health").status, 200);
+  clock.AdvanceTo(TimeNs{1031 * kSecond});
+  const HttpResponse stalled = Get(world.port(), "/health");
+  EXPECT_EQ(stalled.status, 503);
+  EXPECT_EQ(stalled.body, R"({"status":"stalled"})");
+  world.executor->Release();
+  EXPECT_EQ(client.Read().status, 200);
+  EXPECT_EQ(Get(world.port(), "/health").status, 200);
+}
+
+TEST(Server, MetricsCountWhatHappened) {
+  FakeWorld world(Options());
+  Post(world.port(), kChatPath, kHello);
+  Post(world.port(), kChatPath, "{");
+  const HttpResponse response = Get(world.port(), "/metrics");
+  EXPECT_THAT(response.headers.at("content-type"), StartsWith("text/plain"));
+  for (const char* line : {"vllm:generation_tokens_total{model_name=\"fake\"} 8\n",
+                           "vllm:request_success_total{model_name=\"fake\",finished_reason=\"length\"} 1\n",
+                           "vllm:num_requests_running{model_name=\"fake\"} 0\n",
+                           "vllm:time_to_first_token_seconds_count{model_name=\"fake\"} 1\n",
+                           "vllm:e2e_request_latency_seconds_count{model_name=\"fake\"} 1\n",
+                           "vllm:time_per_output_token_seconds_count{model_name=\"fake\"} 1\n",
+                           "kvist_http_requests_total{model_name=\"fake\",code=\"200\",route=\"chat\"} 1\n",
+                           "kvist_http_requests_total{model_name=\"fake\",code=\"400\",route=\"chat\"} 1\n",
+                           "kvist_http_connections{model_name=\"fake\"} "}) {
+    EXPECT_THAT(response.body, HasSubstr(line));
+  }
+}
+
+// ----------------------------------------------------------------------------------------------------------------
+// limits
+
+TEST(ServerLimits, HeadsAndBodies) {
+  FakeWorldOptions options = Options();
+  options.server.limits.header_bytes_max = 4096;
+  options.server.limits.body_bytes_max = 10'000;
+  FakeWorld world(options);
+  const uint16_t port = world.port();
+  EXPECT_EQ(Get(port, "/health", "X: " + std::string(5000, 'x') + "\r\n").status, 431);
+  EXPECT_EQ(Get(port, "/health", "X: " + std::string(1 << 20, 'x') + "\r\n").status, 431);
+  EXPECT_EQ(Get(port, "/" + std::string(5000, 'x')).status, 431);
+  const HttpResponse large = Post(port, kChatPath, std::string(10'001, ' '));
+  EXPECT_EQ(large.status, 413);
+  EXPECT_EQ(ErrorOf(large).at("type").as_string(), "invalid_request_error");
+
+  HttpClient chunked(port);
+  chunked.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+  const std::string chunk = "1000\r\n" + std::string(4096, ' ') + "\r\n";
+  for (int i = 0; i < 3; ++i) chunked.Send(chunk);
+  EXPECT_EQ(chunked.Read().status, 413);
+
+  HttpClient whole_chunked(port);
+  const std::string hello = kHello;
+  whole_chunked.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+  whole_chunked.Send("10\r\n" + hello.substr(0, 16) + "\r\n");
+  whole_chunked.Send(Cat(absl::Hex(hello.size() - 16), "\r\n", hello.substr(16), "\r\n0\r\n\r\n"));
+  EXPECT_EQ(whole_chunked.Read().status, 200);
+}
+
+TEST(ServerLimits, SlowClients) {
+  FakeWorldOptions options = Options();
+  options.server.limits.header = milliseconds(150);
+  options.server.limits.body = milliseconds(400);
+  options.server.limits.body_gap = milliseconds(150);
+  options.server.limits.idle = milliseconds(150);
+  FakeWorld world(options);
+
+  HttpClient silent(world.port());
+  EXPECT_TRUE(silent.WaitForClose(milliseconds(10'000)));
+
+  HttpClient dripping(world.port());  // Each byte soon enough, the head not.
+  for (int i = 0; i < 200 && dripping.Send(i == 0 ? "GET /health HTTP/1.1\r\n" : "X"); ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_EQ(dripping.Read().status, 408);
+
+  HttpClient stuck(world.port());
+  stuck.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{");
+  EXPECT_EQ(stuck.Read().status, 408);
+
+  HttpClient slow_body(world.port());
+  slow_body.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n");
+  for (int i = 0; i < 200 && slow_body.Send(" "); ++i) std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_EQ(slow_body.Read().status, 408);
+
+  HttpClient kept(world.port());  // Between two requests.
+  kept.SendGet("/health");
+  EXPECT_EQ(kept.Read().status, 200);
+  EXPECT_TRUE(kept.WaitForClose(milliseconds(10'000)));
+}
+
+TEST(ServerLimits, Connections) {
+  FakeWorldOptions options = Options();
+  options.server.limits.connections_max = 3;
+  FakeWorld world(options);
+  std::vector<HttpClient> open;
+  for (int i = 0; i < 3; ++i) {
+    open.emplace_back(world.port());
+    open.back().SendGet("/health");
+    EXPECT_EQ(open.back().Read().status, 200);
+  }
+  HttpClient extra(world.port());
+  const HttpResponse refused = extra.Read();  // Before it has asked anything.
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(ErrorOf(refused).at("type").as_string(), "server_error");
+  open.clear();
+  for (int i = 0; i < 400; ++i) {
+    if (Get(world.port(), "/health").status == 200) return;
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  FAIL() << "closed connections still count";
+}
+
+TEST(ServerLimits, HostileBytes) {
+  FakeWorldOptions options = Options();
+  options.server.limits.header = milliseconds(500);
+  FakeWorld world(options);
+  Prng random(7);
+  const std::string valid =
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+      "60\r\n\r\n{\"messages\":[{\"role\":\"user\"";
+  for (int round = 0; round < 150; ++round) {
+    HttpClient client(world.port());
+    std::string bytes = valid;
+    if (round % 3 == 0) {
+      bytes.clear();
+      for (uint64_t i = 0, count = random.Below(2000); i < count; ++i) bytes += static_cast<char>(random.Next());
+    } else {
+      for (int i = 0; i < 3; ++i) bytes[random.Below(bytes.size())] = static_cast<char>(random.Next());
+    }
+    client.Send(bytes);
+    if (round % 2 == 0) client.ReadUntil("\r\n", milliseconds(20));
+  }
+  for (const char* text :
+       {"\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET / HTTP/1.1\nHost: localhost\n\n",
+        "GET /\x01 HTTP/1.1\r\n\r\n",
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999\r\n\r\n",
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}) {
+    HttpClient client(world.port());
+    client.Send(text);
+    const HttpResponse response = client.Read(false, milliseconds(10'000));
+    EXPECT_TRUE(response.status == 0 || (response.status >= 400 && response.status < 500))
+        << text << " " << response.status;
+  }
+  EXPECT_EQ(Get(world.port(), "/health").status, 200);
+  EXPECT_EQ(Post(world.port(), kChatPath, kHello).status, 200);
+}
+
+// ----------------------------------------------------------------------------------------------------------------
+// access
+
+TEST(ServerAccess, KeysGuardTheApi) {
+  FakeWorldOptions options = Options();
+  options.server.api_keys = {"", "first-key", "second-key"};
+  FakeWorld world(options);
+  const uint16_t port = world.port();
+  EXPECT_EQ(Get(port, "/health").status, 200);
+  EXPECT_EQ(Get(port, "/").status, 200);
+  for (const char* path : {"/v1/models", "/v1/models/fake", "/metrics"}) {
+    EXPECT_EQ(Get(port, path).status, 401) << path;
+    EXPECT_EQ(Get(port, path, "Authorization: Bearer wrong\r\n").status, 401) << path;
+    EXPECT_EQ(Get(port, path, "Authorization: Bearer \r\n").status, 401) << path;
+    EXPECT_EQ(Get(port, path, "Authorization: first-key\r\n").status, 401) << path;
+    EXPECT_EQ(Get(port, path, "Authorization: Bearer second-key\r\n").status, 200) << path;
+  }
+  const HttpResponse refused = Post(port, kChatPath, kHello);
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_EQ(ErrorOf(refused).at("code").as_string(), "invalid_api_key");
+  EXPECT_EQ(refused.headers.at("www-authenticate"), "Bearer");
+  EXPECT_EQ(Post(port, kChatPath, kHello, "Authorization: bearer first-key\r\n").status, 200);
+  // With a key any name and any origin may ask.
+  EXPECT_EQ(Post(port, kChatPath, kHello, "Authorization: Bearer first-key\r\nOrigin: https://example.org\r\n").status,
+            200);
+}
+
+TEST(ServerAccess, WithoutKeyStrangersPagesAreKeptOut) {
+  FakeWorld world(Options());
+  HttpClient rebound(world.port());
+  rebound.Send("GET /v1/models HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+  EXPECT_EQ(rebound.Read().status, 403);
+  HttpClient nameless(world.port());
+  nameless.Send("GET /v1/models HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(nameless.Read().status, 403);
+  EXPECT_EQ(Post(world.port(), kChatPath, kHello, "Origin: https://evil.example\r\n").status, 403);
+  EXPECT_EQ(Post(world.port(), kChatPath, kHello, "Origin: null\r\n").status, 403);
+  EXPECT_EQ(Post(world.port(), kChatPath, kHello, "Origin: http://localhost:5173\r\n").status, 200);
+  EXPECT_FALSE(Get(world.port(), "/health", "Origin: http://localhost:5173\r\n")
+                   .headers.contains("access-control-allow-origin"));
+}
+
+TEST(ServerAccess, CorsForOneOrigin) {
+  FakeWorldOptions options = Options();
+  options.server.cors_origin = "https://app.example";
+  FakeWorld world(options);
+  HttpClient client(world.port());
+  client.Send(
+      "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: "
+      "https://app.example\r\nAccess-Control-Request-Method: POST\r\n\r\n");
+  const HttpResponse preflight = client.Read();
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "https://app.example");
+  EXPECT_THAT(preflight.headers.at("access-control-allow-headers"), HasSubstr("Authorization"));
+  const HttpResponse stream = Post(world.port(), kChatPath, kHelloStream, "Origin: https://app.example\r\n");
+  EXPECT_EQ(stream.status, 200);
+  EXPECT_EQ(stream.headers.at("access-control-allow-origin"), "https://app.example");
+  EXPECT_EQ(Post(world.port(), kChatPath, kHello, "Origin: https://other.example\r\n").status, 403);
+}
+
+TEST(ServerAccess, ListeningRules) {
+  FakeWorld world(Options());
+  const ServedModel model{.id = "x", .tokenizer = world.tokenizer.get()};
+  const auto create = [&](const std::string& host, uint16_t port, std::vector<std::string> keys) {
+    ServerOptions options{.host = host, .port = port, .api_keys = std::move(keys)};
+    options.unix_now_s = [] { return int64_t{0}; };
+    return Server::Create(std::move(options), model, *world.engine, world.real_clock).status();
+  };
+  EXPECT_TRUE(create("127.0.0.1", 0, {}).ok());
+  EXPECT_TRUE(create("localhost", 0, {}).ok());
+  EXPECT_TRUE(create("0.0.0.0", 0, {"key"}).ok());
+  EXPECT_THAT(std::string(create("0.0.0.0", 0, {}).message()), HasSubstr("API key is required"));
+  EXPECT_THAT(std::string(create("0.0.0.0", 0, {""}).message()), HasSubstr("API key is required"));
+  EXPECT_TRUE(absl::IsAlreadyExists(create("127.0.0.1", world.port(), {})));
+  EXPECT_THAT(std::string(create("127.0.0.1", world.port(), {}).message()), HasSubstr("in use"));
+  EXPECT_TRUE(absl::IsInvalidArgument(create("no.such.host.invalid", 0, {})));
+  EXPECT_TRUE(absl::IsInvalidArgument(create("203.0.113.7", 0, {"key"})));  // Not an address of this machine.
+}
+
+// ------------------------------------------------------------------------------------------------------------------
+// stop
+
+TEST(ServerStop, OpenStreamsFinishAndNewOnesAreRefused) {
+  FakeWorld world(Options());
+  world.executor->Hold();
+  HttpClient stream(world.port()), whole(world.port()), idle(world.port()), half(world.port());
+  stream.SendPost(kChatPath, kHelloStream);
+  whole.SendPost(kChatPath, kHello);
+  idle.SendGet("/health");
+  EXPECT_EQ(idle.Read().status, 200);
+  half.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n");
+  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return stats.running + stats.waiting == 2; }));
+  world.server->server().RequestStop();
+  EXPECT_TRUE(idle.WaitForClose(milliseconds(10'000)));
+  const std::string hello = kHello;
+  half.Send("Content-Length: " + std::to_string(hello.size()) + "\r\n\r\n" + hello);
+  EXPECT_EQ(half.Read().status, 503);
+  EXPECT_FALSE(HttpClient(world.port()).connected());
+  world.executor->Release();
+  EXPECT_EQ(SseData(stream.Read().body).back(), "[DONE]");
+  const HttpResponse answer = whole.Read();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.headers.at("connection"), "close");
+  world.server->Join();
+  EXPECT_TRUE(IsIdle(world.engine->Stats()));
+}
+
+TEST(ServerStop, SecondRequestFailsWhatIsOpen) {
+  FakeWorld world(Options());
+  HttpClient stream(world.port()), whole(world.port());
+  stream.SendPost(kChatPath, kEndless);
+  EXPECT_THAT(stream.ReadUntil("wind"), HasSubstr("wind"));
+  world.executor->Hold();
+  whole.SendPost(kChatPath, kHello);
+  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return stats.running + stats.waiting == 2; }));
+  world.server->server().RequestStop();
+  world.server->server().RequestStop();
+  const std::string rest = stream.ReadUntil("0\r\n\r\n");
+  EXPECT_THAT(rest, HasSubstr("data: {\"error\":{\"message\":\"the server is shutting down\""));
+  EXPECT_THAT(rest, ::testing::Not(HasSubstr("[DONE]")));
+  EXPECT_TRUE(stream.WaitForClose(milliseconds(10'000)));
+  const HttpResponse answer = whole.Read();
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_TRUE(answer.complete);
+  whole.Close();
+  world.executor->Release();
+  world.server->Join();
+  EXPECT_TRUE(IsIdle(world.engine->Stats()));
+}
+
+TEST(ServerStop, DrainHasAnEnd) {
+  FakeWorldOptions options = Options();
+  options.server.drain = milliseconds(50);
+  FakeWorld world(options);
+  HttpClient stream(world.port());
+  stream.SendPost(kChatPath, kEndless);
+  EXPECT_THAT(stream.ReadUntil("wind"), HasSubstr("wind"));
+  world.server->server().RequestStop();
+  EXPECT_THAT(stream.ReadUntil("0\r\n\r\n"), HasSubstr("shutting down"));
+  stream.Close();
+  world.server->Join();
+}
+
+TEST(ServerStop, ClientsThatHangAreCutOff) {
+  FakeWorldOptions options = Options();
+  options.server.drain = milliseconds(10);
+  options.server.limits.output_bytes_max = 1 << 30;
+  FakeWorld world(options);
+  HttpClient deaf(world.port(), /*receive_buffer_bytes=*/4096);  // Reads nothing, not even the error.
+  deaf.SendPost(kChatPath,
+                R"({"messages":[{"role":"user","content":"x"}],"stream":true,"logprobs":true,"top_logprobs":20})");
+  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return stats.generated_tokens > 50; }));
+  const auto begin = std::chrono::steady_clock::now();
+  world.server->server().RequestStop();
+  world.server->Join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
+}  // namespace
+}  // namespace kvist::serve

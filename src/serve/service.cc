@@ -1,0 +1,153 @@
+#include "serve/service.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "serve/json_input.h"
+#include "serve/reply.h"
+#include "web/assets.h"
+
+namespace kvist::serve {
+namespace {
+
+ModelInfo InfoOf(const ServedModel& model) {
+  return {.id = model.id, .created_unix_s = model.created_unix_s, .context_tokens_max = model.context_tokens_max};
+}
+
+/// If-None-Match: a list of tags, weak or strong, or "*".
+bool TagMatches(std::string_view header, std::string_view etag) {
+  for (absl::string_view tag : absl::StrSplit(ToAbsl(header), ',')) {
+    tag = absl::StripAsciiWhitespace(tag);
+    if (tag.substr(0, 2) == "W/") tag.remove_prefix(2);
+    if (tag == "*" || tag == ToAbsl(etag)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+HttpReply ErrorReply(const ApiError& error) {
+  HttpReply reply{.status = error.http_status, .body = ErrorBody(error)};
+  if (error.retry_after_s > 0) reply.headers.emplace_back("Retry-After", std::to_string(error.retry_after_s));
+  return reply;
+}
+
+Service::Service(ServiceOptions options, ServedModel model, engine::Engine& engine, const Clock& clock)
+    : options_(std::move(options)),
+      keys_(options_.api_keys),
+      model_(std::move(model)),
+      engine_(engine),
+      clock_(clock),
+      metrics_(model_.id, engine) {}
+
+std::optional<HttpReply> Service::Refusal(const HttpHead& head) const {
+  const bool open = keys_.empty();
+  if (open && options_.on_loopback && !NamesThisMachine(head.host)) {
+    return ErrorReply(HttpError(403, Cat("this server answers to localhost only, not to '", Shortened(head.host),
+                                         "'; start it with an API key to use it under other names")));
+  }
+  if (head.target.route == Route::kNone) return ErrorReply(HttpError(404, "there is nothing at this path"));
+  if (!MethodAllowed(head.target.route, head.method)) {
+    const std::string_view allowed = AllowedMethods(head.target.route);
+    HttpReply reply = ErrorReply(HttpError(405, Cat("this path takes ", allowed, " only")));
+    reply.headers.emplace_back("Allow", allowed);
+    return reply;
+  }
+  if (head.method == Method::kOptions) return Preflight(head);
+  if (open && head.method == Method::kPost && !OriginMayCall(head.origin, head.host, options_.cors_origin)) {
+    return ErrorReply(HttpError(
+        403, Cat("pages of '", Shortened(head.origin), "' may not use this server; allow them with --cors-origin")));
+  }
+  if (!open && NeedsKey(head.target.route) && !keys_.Accepts(head.authorization)) {
+    const std::string_view why = head.authorization.empty()
+                                     ? "an API key is required: send the header 'Authorization: Bearer KEY'"
+                                     : "the API key is wrong";
+    HttpReply reply = ErrorReply(ErrorFromStatus(absl::UnauthenticatedError(ToAbsl(why))));
+    reply.headers.emplace_back("WWW-Authenticate", "Bearer");
+    return reply;
+  }
+  return std::nullopt;
+}
+
+HttpReply Service::Answer(const HttpHead& head) const {
+  switch (head.target.route) {
+    case Route::kModels:
+      return {.body = ModelListBody(InfoOf(model_))};
+    case Route::kModel:
+      return Model(head.target.argument);
+    case Route::kHealth:
+      return Health();
+    case Route::kMetrics:
+      return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.Text()};
+    case Route::kAsset:
+      return Asset(head);
+    case Route::kChat:
+    case Route::kCompletions:
+    case Route::kNone:
+      break;
+  }
+  KVIST_CHECK(false);
+}
+
+absl::StatusOr<PreparedRequest> Service::Prepare(Route route, std::string_view body) const {
+  KVIST_CHECK(route == Route::kChat || route == Route::kCompletions);
+  return route == Route::kChat ? PrepareChat(model_, body, unix_now_s())
+                               : PrepareCompletion(model_, body, unix_now_s());
+}
+
+std::vector<std::pair<std::string, std::string>> Service::CorsHeaders(const HttpHead& head) const {
+  const std::string& allowed = options_.cors_origin;
+  if (allowed.empty()) return {};
+  if (allowed == "*") return {{"Access-Control-Allow-Origin", "*"}};
+  if (head.origin != allowed) return {{"Vary", "Origin"}};
+  return {{"Access-Control-Allow-Origin", allowed}, {"Vary", "Origin"}};
+}
+
+HttpReply Service::Preflight(const HttpHead& head) const {
+  HttpReply reply{.status = 204, .content_type = ""};
+  const std::string_view allowed = AllowedMethods(head.target.route);
+  reply.headers.emplace_back("Allow", allowed);
+  if (options_.cors_origin.empty()) return reply;
+  reply.headers.emplace_back("Access-Control-Allow-Methods", allowed);
+  reply.headers.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type");
+  reply.headers.emplace_back("Access-Control-Max-Age", "600");
+  return reply;
+}
+
+HttpReply Service::Health() const {
+  const engine::EngineStats stats = engine_.Stats();
+  std::string_view state = "ok";
+  // While requests are there steps follow each other; an engine without work has old steps and is well.
+  const bool busy = stats.running + stats.waiting > 0;
+  if (busy && Seconds(clock_.Now() - stats.last_step_at) > options_.stalled_after_s) state = "stalled";
+  if (stopping_) state = "stopping";
+  HttpReply reply{.status = state == "ok" ? 200 : 503, .body = Cat("{\"status\":\"", state, "\"}")};
+  reply.headers.emplace_back("Cache-Control", "no-store");
+  return reply;
+}
+
+HttpReply Service::Model(const std::string& id) const {
+  if (id == model_.id) return {.body = ModelBody(InfoOf(model_))};
+  return ErrorReply(ErrorFromStatus(
+      WithCode(absl::NotFoundError(Cat("the model '", Shortened(id), "' is not served here; '", model_.id, "' is")),
+               "model_not_found")));
+}
+
+HttpReply Service::Asset(const HttpHead& head) const {
+  const web::Asset* asset = web::FindAsset(head.target.argument);
+  KVIST_CHECK(asset != nullptr);
+  HttpReply reply{.content_type = std::string(asset->content_type)};
+  reply.headers = {{"ETag", std::string(asset->etag)},
+                   {"Cache-Control", asset->immutable ? "public, max-age=31536000, immutable" : "no-cache"},
+                   {"Content-Security-Policy", std::string(web::kContentSecurityPolicy)},
+                   {"Referrer-Policy", "no-referrer"}};
+  if (TagMatches(head.if_none_match, asset->etag)) {
+    reply.status = 304;
+  } else {
+    reply.body = std::string(asset->body);
+  }
+  return reply;
+}
+
+}  // namespace kvist::serve

@@ -1,0 +1,94 @@
+#pragma once
+
+/// @file
+/// What the server answers, free of sockets: access rules, small replies, preparation of generations. Threads: Refusal
+/// and Answer on the network thread, Prepare on any. Non-goals: reading and writing HTTP (http_connection.h).
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "serve/access.h"
+#include "serve/api_error.h"
+#include "serve/prompt.h"
+#include "serve/router.h"
+#include "serve/serve_metrics.h"
+
+namespace kvist::serve {
+
+/// What matters of a request's head.
+struct HttpHead {
+  Method method = Method::kOther;
+  Target target;
+  std::string host, origin, authorization, if_none_match;
+};
+
+struct HttpReply {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers;  ///< More than Content-Type and Content-Length.
+  std::string body;
+};
+
+/// The error's body under its status, with Retry-After where it has one.
+HttpReply ErrorReply(const ApiError& error);
+
+struct ServiceOptions {
+  std::vector<std::string> api_keys;  ///< Any of them; none = open.
+  std::string cors_origin;            ///< "" = pages of other origins may not read answers.
+  bool on_loopback = true;            ///< Bound to a loopback address.
+  std::function<int64_t()> unix_now_s;
+  double stalled_after_s = 30;  ///< A step that runs longer makes /health say so.
+};
+
+class Service {
+ public:
+  /// References outlive this.
+  Service(ServiceOptions options, ServedModel model, engine::Engine& engine, const Clock& clock);
+
+  /// Why this request may not go on to a body or an answer: host, origin, route, method, key; OPTIONS are answered here
+  /// too.
+  std::optional<HttpReply> Refusal(const HttpHead& head) const;
+
+  /// Answers a GET or HEAD (with its body; the caller leaves it out). REQUIRES: Refusal(head) is empty.
+  HttpReply Answer(const HttpHead& head) const;
+
+  /// Parses, renders and tokenizes. REQUIRES: `route` is kChat or kCompletions.
+  absl::StatusOr<PreparedRequest> Prepare(Route route, std::string_view body) const;
+
+  /// CORS headers that every reply to `head` carries; usually none.
+  std::vector<std::pair<std::string, std::string>> CorsHeaders(const HttpHead& head) const;
+
+  /// From now on /health says "stopping".
+  void SetStopping() { stopping_ = true; }
+  bool stopping() const { return stopping_; }
+
+  const ServedModel& model() const { return model_; }
+  engine::Engine& engine() const { return engine_; }
+  const Clock& clock() const { return clock_; }
+  ServeMetrics& metrics() { return metrics_; }
+  int64_t unix_now_s() const { return options_.unix_now_s(); }
+
+ private:
+  HttpReply Health() const;
+  HttpReply Model(const std::string& id) const;
+  HttpReply Asset(const HttpHead& head) const;
+  HttpReply Preflight(const HttpHead& head) const;
+
+  const ServiceOptions options_;
+  const ApiKeys keys_;
+  const ServedModel model_;
+  engine::Engine& engine_;
+  const Clock& clock_;
+  ServeMetrics metrics_;
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace kvist::serve
