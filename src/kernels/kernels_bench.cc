@@ -1,0 +1,163 @@
+// Speed of the hot kernels on one thread. Goal: one token near the bandwidth of memory (GB/s of packed weights), many
+// tokens near the integer or float peak (GOP/s, two operations per weight and token).
+//
+//   kernels_bench --benchmark_filter='matmul/avx512/.*/64'
+
+#include <benchmark/benchmark.h>
+
+#include <string>
+#include <vector>
+
+#include "kernels/dispatch.h"
+#include "kernels/kernels_testutil.h"
+#include "kernels/packed.h"
+#include "kernels/sampling.h"
+
+namespace kvist::kernels {
+namespace {
+
+using benchmark::Counter;
+using benchmark::State;
+using testing::Bytes;
+
+constexpr uint32_t kRows = 8192, kCols = 4096;
+
+/// A matrix of 32 million weights: 18 MB (Q4_0) to 128 MB (F32). The values do not matter for speed; random bits would,
+/// by NaN.
+testing::OwnedMatrix BigMatrix(DType dtype) {
+  Prng prng(1);
+  std::vector<std::byte> rows = testing::RandomMatrix(dtype, 16, kCols, prng);
+  testing::OwnedMatrix big{Bytes(PackedBytes(dtype, kRows, kCols)), {dtype, kRows, kCols, nullptr}};
+  testing::OwnedMatrix group = testing::Pack(dtype, rows, 16, kCols);
+  for (size_t at = 0; at < big.bytes.size(); at += group.bytes.size()) {
+    std::copy(group.bytes.data(), group.bytes.data() + group.bytes.size(), big.bytes.data() + at);
+  }
+  big.matrix.data = big.bytes.data();
+  return big;
+}
+
+void MatMul(State& state, Isa isa, DType dtype) {
+  const KernelTable& kernels = KernelsFor(isa);
+  auto tokens = static_cast<uint32_t>(state.range(0));
+  Prng prng(2);
+  testing::OwnedMatrix w = BigMatrix(dtype);
+  std::vector<float> x = testing::RandomRow(testing::Numbers::kPlain, size_t{tokens} * kCols, prng);
+  testing::Activations a = testing::MakeActivations(kernels, dtype, x, tokens, kCols);
+  std::vector<float> y(size_t{tokens} * kRows);
+  for (auto _ : state) {
+    kernels.matmul(w.matrix, a.bytes.data(), a.stride, tokens, 0, RowGroups(kRows), y.data(), kRows);
+    benchmark::DoNotOptimize(y.data());
+  }
+  double runs = static_cast<double>(state.iterations());
+  state.counters["GB/s"] = Counter(1e-9 * runs * static_cast<double>(w.bytes.size()), Counter::kIsRate);
+  state.counters["GOP/s"] = Counter(2e-9 * runs * kRows * kCols * tokens, Counter::kIsRate);
+}
+
+void QuantizeRows(State& state, Isa isa) {
+  Prng prng(3);
+  constexpr uint32_t kTokens = 64;
+  std::vector<float> x = testing::RandomRow(testing::Numbers::kPlain, kTokens * kCols, prng);
+  Bytes out(kTokens * ActivationRowBytes(kCols));
+  for (auto _ : state) KernelsFor(isa).quantize_rows(x.data(), kCols, kTokens, kCols, out.data());
+  state.SetItemsProcessed(state.iterations() * kTokens * kCols);
+}
+
+/// Attention of range(0) query rows over 128 blocks (2048 tokens) of one KV head of 128.
+void Attend(State& state, Isa isa) {
+  constexpr uint32_t kDim = 128, kBlocks = 128;
+  auto rows = static_cast<uint32_t>(state.range(0));
+  Prng prng(4);
+  std::vector<float> kv = testing::RandomRow(testing::Numbers::kPlain, kDim, prng);
+  Bytes pages(size_t{kBlocks} * 2 * kDim * kPageTokens * 2);
+  auto page = [&pages](uint32_t i) { return reinterpret_cast<uint16_t*>(pages.data()) + i * kDim * kPageTokens; };
+  for (uint32_t b = 0; b < kBlocks; ++b) {
+    for (uint32_t t = 0; t < kPageTokens; ++t) {
+      KernelsFor(isa).store_key(kv.data(), kDim, t, page(2 * b));
+      KernelsFor(isa).store_value(kv.data(), kDim, t, page(2 * b + 1));
+    }
+  }
+  std::vector<float> queries = testing::RandomRow(testing::Numbers::kPlain, rows * kDim, prng);
+  std::vector<float> max(rows, -1e30f), sum(rows), acc(rows * kDim);
+  std::vector<VisibleTokens> visible(rows, VisibleTokens{0, kPageTokens});
+  for (auto _ : state) {
+    for (uint32_t b = 0; b < kBlocks; ++b) {
+      KernelsFor(isa).attend_block({page(2 * b), page(2 * b + 1), kDim, kDim, rows, queries.data(), kDim,
+                                    visible.data(), 0, max.data(), sum.data(), acc.data(), kDim});
+    }
+  }
+  double runs = static_cast<double>(state.iterations());
+  state.counters["GB/s"] = Counter(1e-9 * runs * static_cast<double>(pages.size()), Counter::kIsRate);
+  state.counters["GFLOP/s"] = Counter(4e-9 * runs * rows * kDim * kBlocks * kPageTokens, Counter::kIsRate);
+}
+
+void SiluMul(State& state, Isa isa) {
+  Prng prng(5);
+  std::vector<float> g = testing::RandomRow(testing::Numbers::kPlain, kRows, prng), y(kRows);
+  for (auto _ : state) KernelsFor(isa).silu_mul(g.data(), g.data(), kRows, y.data());
+  state.SetItemsProcessed(state.iterations() * kRows);
+}
+
+void RmsNorm(State& state, Isa isa) {
+  Prng prng(6);
+  std::vector<float> x = testing::RandomRow(testing::Numbers::kPlain, kCols, prng), y(kCols);
+  for (auto _ : state) KernelsFor(isa).rms_norm(x.data(), x.data(), kCols, 1e-5f, y.data());
+  state.SetItemsProcessed(state.iterations() * kCols);
+}
+
+void PackRows(State& state, DType dtype) {
+  Prng prng(7);
+  constexpr uint32_t kPackRows = 256;
+  std::vector<std::byte> source = testing::RandomMatrix(dtype, kPackRows, kCols, prng);
+  Bytes packed(PackedBytes(dtype, kPackRows, kCols));
+  for (auto _ : state) PackRowGroups(dtype, source.data(), kPackRows, kCols, 0, RowGroups(kPackRows), packed.data());
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(source.size()));
+}
+
+void Sample(State& state, SamplingParams params) {
+  Prng prng(8);
+  std::vector<float> logits(151'936);
+  for (float& x : logits) x = 3 * testing::Normal(prng);
+  SamplingScratch scratch;
+  uint64_t position = 0;
+  for (auto _ : state) benchmark::DoNotOptimize(SampleToken(logits, params, {}, {}, position++, scratch));
+}
+
+void Logprobs(State& state) {
+  Prng prng(8);
+  std::vector<float> logits(151'936);
+  for (float& x : logits) x = 3 * testing::Normal(prng);
+  for (auto _ : state) benchmark::DoNotOptimize(LogSumExp(logits));
+}
+
+bool RegisterAll() {
+  for (Isa isa : testing::FastIsas()) {
+    std::string suffix = std::string("/") + std::string(IsaName(isa));
+    for (DType dtype : testing::AllTypes()) {
+      std::string name = "matmul" + suffix + "/" + std::string(InfoOf(dtype).name);
+      benchmark::RegisterBenchmark(name.c_str(), MatMul, isa, dtype)
+          ->Arg(1)
+          ->Arg(4)
+          ->Arg(64)
+          ->Unit(benchmark::kMillisecond);
+    }
+    benchmark::RegisterBenchmark(("attend" + suffix).c_str(), Attend, isa)->Arg(1)->Arg(4)->Arg(8)->Arg(256);
+    benchmark::RegisterBenchmark(("quantize_rows" + suffix).c_str(), QuantizeRows, isa);
+    benchmark::RegisterBenchmark(("silu_mul" + suffix).c_str(), SiluMul, isa);
+    benchmark::RegisterBenchmark(("rms_norm" + suffix).c_str(), RmsNorm, isa);
+  }
+  for (DType dtype : testing::AllTypes()) {
+    benchmark::RegisterBenchmark(("pack/" + std::string(InfoOf(dtype).name)).c_str(), PackRows, dtype);
+  }
+  benchmark::RegisterBenchmark("sample/greedy", Sample, SamplingParams{.temperature = 0});
+  benchmark::RegisterBenchmark("sample/plain", Sample, SamplingParams{});
+  benchmark::RegisterBenchmark("sample/top_k", Sample, SamplingParams{.top_k = 40});
+  benchmark::RegisterBenchmark("sample/top_p", Sample, SamplingParams{.temperature = 0.7f, .top_p = 0.95f});
+  benchmark::RegisterBenchmark("sample/top_p_flat", Sample, SamplingParams{.temperature = 3, .top_p = 0.95f});
+  benchmark::RegisterBenchmark("logprobs", Logprobs);
+  return true;
+}
+
+[[maybe_unused]] const bool kRegistered = RegisterAll();
+
+}  // namespace
+}  // namespace kvist::kernels
