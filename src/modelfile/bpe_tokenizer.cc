@@ -43,10 +43,6 @@ std::string SpelledBytes(std::string_view piece) {
   return out;
 }
 
-uint64_t PairKey(uint32_t left, uint32_t right) {
-  return uint64_t{left} << 32 | right;
-}
-
 }  // namespace
 
 /// Buffers of one Encode call.
@@ -64,6 +60,12 @@ class BpeTokenizer::Run {
   }
 
  private:
+  struct Rules {
+    const BpeTokenizer& t;
+    uint32_t Priority(uint32_t left, uint32_t right, uint32_t, uint32_t) const { return t.merges_.Find(left, right); }
+    uint32_t Merged(uint32_t rank, uint32_t, uint32_t, uint32_t, uint32_t) const { return t.merged_[rank]; }
+  };
+
   void EncodeWord(std::string_view word);
   void Emit(uint32_t symbol);
 
@@ -87,11 +89,7 @@ void BpeTokenizer::Run::EncodeWord(std::string_view word) {
   for (uint32_t i = 0; i < word.size(); ++i) {
     symbols_.push_back({i, t_.byte_symbol_[static_cast<uint8_t>(word[i])]});
   }
-  merger_.Merge(symbols_, static_cast<uint32_t>(word.size()),
-                [&](const BpeSymbol& left, const BpeSymbol& right, uint32_t) -> BpePair {
-                  const auto merge = t_.merges_.find(PairKey(left.id, right.id));
-                  return merge == t_.merges_.end() ? BpePair{} : merge->second;
-                });
+  merger_.Merge(symbols_, static_cast<uint32_t>(word.size()), Rules{t_});
   for (const BpeSymbol& symbol : symbols_) Emit(symbol.id);
 }
 
@@ -161,7 +159,8 @@ absl::Status BpeTokenizer::LoadMerges(const GgufFile& file) {
   if (merges.size() > 1u << 24) {
     return absl::InvalidArgumentError(Cat(kMergesKey, ": ", merges.size(), " merges, more than ", 1u << 24));
   }
-  merges_.reserve(merges.size());
+  merges_ = BpeMergeTable(merges.size());
+  merged_.reserve(merges.size());
   absl::flat_hash_map<std::string, uint32_t> made;
   std::string merged;
   for (uint32_t rank = 0; rank < merges.size(); ++rank) {
@@ -176,7 +175,8 @@ absl::Status BpeTokenizer::LoadMerges(const GgufFile& file) {
     merged.assign(left).append(right);
     const uint32_t left_symbol = Intern(left, made), right_symbol = Intern(right, made);
     // Of equal merges the first counts.
-    merges_.try_emplace(PairKey(left_symbol, right_symbol), BpePair{rank, Intern(merged, made)});
+    merges_.Add(left_symbol, right_symbol, rank);
+    merged_.push_back(Intern(merged, made));
   }
   return absl::OkStatus();
 }

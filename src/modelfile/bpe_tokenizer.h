@@ -36,8 +36,9 @@ class BpeTokenizer final : public TokenizerBase {
 
   Pretokenizer pretokenizer_;
   /// Symbols are token ids, then those that merges name but the vocabulary lacks.
-  std::array<uint32_t, 256> byte_symbol_{};                ///< kNoToken: the vocabulary cannot spell this byte.
-  absl::flat_hash_map<uint64_t, BpePair> merges_;          ///< By left symbol << 32 | right symbol.
+  std::array<uint32_t, 256> byte_symbol_{};  ///< kNoToken: the vocabulary cannot spell this byte.
+  BpeMergeTable merges_;
+  std::vector<uint32_t> merged_;                           ///< What the merge of a rank makes.
   std::vector<std::string> made_bytes_;                    ///< Text of symbol vocab_size() + i.
   absl::flat_hash_map<std::string_view, uint32_t> words_;  ///< Text to token, only when whole words come first.
   std::vector<uint32_t> replacement_;  ///< Symbols of U+FFFD: what a byte without a symbol becomes; may be empty.

@@ -12,29 +12,52 @@
 
 namespace kvist {
 
-namespace {
-
-/// Scores, best first, as unsigned integers in ascending order; never kNoMerge (which would be a NaN).
-uint32_t PriorityOf(float score) {
-  const uint32_t bits = std::bit_cast<uint32_t>(score + 0.0f);  // -0 becomes 0.
-  const uint32_t ascending = bits >> 31 ? ~bits : bits | 0x80000000u;
-  return ~ascending;
-}
-
-}  // namespace
-
 /// Buffers of one Encode call.
 class SpmTokenizer::Run {
  public:
   Run(const SpmTokenizer& tokenizer, size_t text_bytes, std::vector<TokenId>& out)
       : tokenizer_(tokenizer), vocabulary_(tokenizer.vocabulary()), cache_(text_bytes), out_(out) {
     buffer_.reserve(text_bytes + text_bytes / 2);
+    if (text_bytes >= kPairs) pairs_.resize(kPairs);
   }
 
   /// Appends the ids of a plain stretch of text.
   void EncodeText(std::string_view text, bool space_prefix);
 
  private:
+  /// What the text of two neighbours may become.
+  struct Pair {
+    uint32_t left = kNoToken, right = kNoToken;  ///< kNoToken: free.
+    uint32_t priority = kNoMerge, id = kNoToken;
+  };
+  struct Rules {
+    Run& run;
+    uint32_t Priority(uint32_t left, uint32_t right, uint32_t begin, uint32_t end) const {
+      return run.Find(left, right, begin, end).priority;
+    }
+    uint32_t Merged(uint32_t, uint32_t left, uint32_t right, uint32_t begin, uint32_t end) const {
+      return run.Find(left, right, begin, end).id;
+    }
+  };
+
+  /// Equal ids are equal text, so most questions in a long chunk were asked before.
+  Pair Find(uint32_t left, uint32_t right, uint32_t begin, uint32_t end) {
+    if (pairs_.empty() || left == kNoToken || right == kNoToken) return Look(begin, end);
+    Pair& pair = pairs_[Mix64(uint64_t{left} << 32 | right) & (kPairs - 1)];
+    if (pair.left != left || pair.right != right) {
+      pair = Look(begin, end);
+      pair.left = left;
+      pair.right = right;
+    }
+    return pair;
+  }
+  Pair Look(uint32_t begin, uint32_t end) const {
+    if (end - begin > tokenizer_.piece_bytes_max_) return {};
+    const uint32_t id = vocabulary_.FindText(std::string_view(buffer_).substr(begin, end - begin));
+    if (id == kNoToken) return {};
+    return {kNoToken, kNoToken, tokenizer_.priority_[id], id};
+  }
+
   void EncodeChunk(size_t begin, size_t end);
   void Emit(const BpeSymbol& symbol, size_t end);
 
@@ -45,6 +68,9 @@ class SpmTokenizer::Run {
   std::string buffer_;  ///< All text so far, spaces spelled U+2581.
   std::vector<BpeSymbol> symbols_;
   BpeMerger merger_;
+
+  static constexpr size_t kPairs = 1 << 12;  ///< 64 KiB.
+  std::vector<Pair> pairs_;                  ///< Direct-mapped by ids; empty for short texts.
 };
 
 void SpmTokenizer::Run::EncodeText(std::string_view text, bool space_prefix) {
@@ -80,14 +106,7 @@ void SpmTokenizer::Run::EncodeChunk(size_t begin, size_t end) {
       symbols_.push_back({static_cast<uint32_t>(at), vocabulary_.FindText(all.substr(at, bytes))});
       at += bytes;
     }
-    merger_.Merge(symbols_, static_cast<uint32_t>(end),
-                  [&](const BpeSymbol& left, const BpeSymbol&, uint32_t right_end) -> BpePair {
-                    const size_t bytes = right_end - left.begin;
-                    if (bytes > tokenizer_.piece_bytes_max_) return {};
-                    const uint32_t id = vocabulary_.FindText(all.substr(left.begin, bytes));
-                    if (id == kNoToken) return {};
-                    return {PriorityOf(vocabulary_.Score(id)), id};
-                  });
+    merger_.Merge(symbols_, static_cast<uint32_t>(end), Rules{*this});
     for (size_t i = 0; i < symbols_.size(); ++i) {
       Emit(symbols_[i], i + 1 < symbols_.size() ? symbols_[i + 1].begin : end);
     }
@@ -120,7 +139,19 @@ SpmTokenizer::SpmTokenizer(Vocabulary moved) : TokenizerBase(std::move(moved), t
   SetBytes([](std::string_view piece, TokenType) {
     return absl::StrReplaceAll(ToAbsl(piece), {{ToAbsl(kSpaceMarkUtf8), " "}});
   });
+  BuildPriorities();
   BuildBridges();
+}
+
+void SpmTokenizer::BuildPriorities() {
+  std::vector<float> scores;
+  for (uint32_t id = 0; id < vocab_size(); ++id) scores.push_back(vocabulary().Score(id));
+  std::sort(scores.begin(), scores.end(), std::greater<>());
+  scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
+  for (uint32_t id = 0; id < vocab_size(); ++id) {
+    const auto at = std::lower_bound(scores.begin(), scores.end(), vocabulary().Score(id), std::greater<>());
+    priority_.push_back(static_cast<uint32_t>(at - scores.begin()));
+  }
 }
 
 void SpmTokenizer::BuildBridges() {
