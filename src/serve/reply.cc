@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "modelfile/tokenizer_utf8.h"
+#include "serve/json_output.h"
 
 namespace kvist::serve {
 
@@ -17,9 +18,9 @@ namespace json = boost::json;
 
 namespace {
 
-/// JSON has no infinity; -9999 is what OpenAI documents for "practically impossible".
+/// To six decimals. JSON has no infinity; -9999 is what OpenAI documents for "practically impossible".
 double Logprob(float value) {
-  return std::isfinite(value) ? value : -9999.0;
+  return std::isfinite(value) ? std::round(double{value} * 1e6) / 1e6 : -9999.0;
 }
 
 /// A token's bytes as text; parts of characters become U+FFFD ("bytes" has the truth).
@@ -104,7 +105,7 @@ std::string ReplyWriter::Chunk(json::object choice) const {
   json::object body = Head(info_.chat ? "chat.completion.chunk" : "text_completion");
   body["choices"] = ArrayOf(std::move(choice));
   if (info_.include_usage) body["usage"] = nullptr;
-  return json::serialize(body);
+  return JsonText(body);
 }
 
 std::string ReplyWriter::BeginChunk() const {
@@ -149,7 +150,7 @@ std::string ReplyWriter::UsageChunk(const engine::Usage& usage, const ReplyTimin
   body["choices"] = json::array();
   body["usage"] = UsageObject(usage);
   body["kvist"] = TimingsObject(timings);
-  return json::serialize(body);
+  return JsonText(body);
 }
 
 std::string ReplyWriter::Whole(std::string_view text, std::span<const engine::TokenEvent> tokens,
@@ -166,7 +167,7 @@ std::string ReplyWriter::Whole(std::string_view text, std::span<const engine::To
   body["choices"] = ArrayOf(std::move(choice));
   body["usage"] = UsageObject(usage);
   body["kvist"] = TimingsObject(timings);
-  return json::serialize(body);
+  return JsonText(body);
 }
 
 json::value ReplyWriter::Logprobs(std::span<const engine::TokenEvent> tokens) {
@@ -216,11 +217,11 @@ std::string SseEvent(std::string_view data) {
 }
 
 std::string ModelBody(const ModelInfo& model) {
-  return json::serialize(ModelObject(model));
+  return JsonText(ModelObject(model));
 }
 
 std::string ModelListBody(const ModelInfo& model) {
-  return json::serialize(json::object{{"object", "list"}, {"data", ArrayOf(ModelObject(model))}});
+  return JsonText(json::object{{"object", "list"}, {"data", ArrayOf(ModelObject(model))}});
 }
 
 std::string NewReplyId(bool chat) {

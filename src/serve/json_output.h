@@ -1,0 +1,15 @@
+#pragma once
+
+/// @file
+/// JSON for people too: numbers as they are usually written (177.46, not Boost.JSON's 1.7746E2). Pure; any thread.
+
+#include <string>
+
+#include <boost/json.hpp>
+
+namespace kvist::serve {
+
+/// Compact text of `value`. REQUIRES: numbers are finite, strings UTF-8.
+std::string JsonText(const boost::json::value& value);
+
+}  // namespace kvist::serve

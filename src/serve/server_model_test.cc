@@ -1,0 +1,276 @@
+/// @file
+/// The server with the real small model behind it: what comes out over HTTP is what the engine computes, whoever asks
+/// beside.
+
+#include <ctime>
+#include <set>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <boost/json.hpp>
+
+#include "modelfile/chat_prompt.h"
+#include "runtime/runtime.h"
+#include "serve/fake_world_testutil.h"
+#include "serve/http_testutil.h"
+
+namespace kvist::serve {
+namespace {
+
+namespace json = boost::json;
+using ::testing::HasSubstr;
+
+constexpr char kChatPath[] = "/v1/chat/completions";
+constexpr char kTextPath[] = "/v1/completions";
+constexpr char kFacts[] =
+    "The purple key opens the shiny suitcase. The teal card opens the small door. Everyone clapped, and Will was "
+    "happy. ";
+
+class ServerModelTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    auto started = runtime::Start(
+        {.model_path = KVIST_SOURCE_DIR "/models/default-q8_0.gguf", .threads = 2, .kv_memory_bytes = 64u << 20});
+    ASSERT_TRUE(started.ok()) << started.status();
+    runtime_ = *std::move(started);
+    ASSERT_TRUE(runtime_->chat_template.has_value()) << runtime_->chat_template_status;
+    encoder_ = std::make_unique<ChatEncoder>(*runtime_->tokenizer, *runtime_->chat_template);
+    ServedModel model{.id = "small",
+                      .tokenizer = runtime_->tokenizer.get(),
+                      .context_tokens_max = runtime_->engine->context_tokens_max()};
+    model.encode_chat = [](ChatTemplateInputs inputs) { return encoder_->Encode(std::move(inputs)); };
+    server_ = std::make_unique<RunningServer>(ServerOptions{}, std::move(model), *runtime_->engine, runtime_->clock);
+  }
+  static void TearDownTestSuite() {
+    server_.reset();
+    encoder_.reset();
+    runtime_.reset();
+  }
+
+  static uint16_t port() { return server_->port(); }
+
+  static json::object Message(const std::string& text) { return {{"role", "user"}, {"content", text}}; }
+
+  /// A greedy chat with one message; `more` fields on top.
+  static std::string ChatBody(const std::string& question, json::object more = {}) {
+    json::array messages;
+    messages.push_back(Message(kFacts + question));
+    json::object body = {{"messages", std::move(messages)}, {"temperature", 0}, {"max_tokens", 24}};
+    for (auto& member : more) body[member.key()] = member.value();
+    return json::serialize(body);
+  }
+  static std::string TextBody(std::string_view prompt, json::object more = {}) {
+    return PromptBody(json::value(prompt), std::move(more));
+  }
+  static std::string PromptBody(json::value prompt, json::object more = {}) {
+    json::object body = {{"prompt", std::move(prompt)}, {"temperature", 0}, {"max_tokens", 24}};
+    for (auto& member : more) body[member.key()] = member.value();
+    return json::serialize(body);
+  }
+
+  static json::value Ask(const char* path, const std::string& body) {
+    const HttpResponse response = Post(port(), path, body);
+    EXPECT_EQ(response.status, 200) << response.body;
+    return response.status == 200 ? json::parse(response.body) : json::value();
+  }
+  static std::string TextOf(const json::value& reply) {
+    const json::object& choice = reply.at("choices").at(0).as_object();
+    return std::string(choice.contains("text") ? choice.at("text").as_string()
+                                               : choice.at("message").at("content").as_string());
+  }
+  static std::string FinishOf(const json::value& reply) {
+    return std::string(reply.at("choices").at(0).at("finish_reason").as_string());
+  }
+  static int64_t UsageOf(const json::value& reply, const char* name) { return reply.at("usage").at(name).as_int64(); }
+  static int64_t CachedOf(const json::value& reply) {
+    return reply.at("usage").at("prompt_tokens_details").at("cached_tokens").as_int64();
+  }
+
+  struct Streamed {
+    std::string text, finish;
+    json::value usage;
+  };
+  static Streamed Collect(const std::string& stream) {
+    Streamed out;
+    for (const std::string& data : SseData(stream)) {
+      if (data == "[DONE]") break;
+      const json::value chunk = json::parse(data);
+      if (chunk.as_object().contains("usage") && !chunk.at("usage").is_null()) out.usage = chunk.at("usage");
+      for (const json::value& choice : chunk.at("choices").as_array()) {
+        const json::object& fields = choice.as_object();
+        if (const json::value* text = fields.if_contains("text")) out.text += std::string(text->as_string());
+        if (const json::value* delta = fields.if_contains("delta");
+            delta != nullptr && delta->as_object().contains("content")) {
+          out.text += std::string(delta->at("content").as_string());
+        }
+        if (choice.at("finish_reason").is_string()) out.finish = std::string(choice.at("finish_reason").as_string());
+      }
+    }
+    return out;
+  }
+
+  static inline std::unique_ptr<runtime::Runtime> runtime_;
+  static inline std::unique_ptr<ChatEncoder> encoder_;
+  static inline std::unique_ptr<RunningServer> server_;
+};
+
+TEST_F(ServerModelTest, AnswersAndStreamsTheSame) {
+  const json::value whole = Ask(kChatPath, ChatBody("What does the teal card open?"));
+  EXPECT_EQ(TextOf(whole), "The teal card opens the small door.");
+  EXPECT_EQ(FinishOf(whole), "stop");
+  const json::object streaming = {{"stream", true}, {"stream_options", {{"include_usage", true}}}};
+  const HttpResponse response = Post(port(), kChatPath, ChatBody("What does the teal card open?", streaming));
+  const Streamed stream = Collect(response.body);
+  EXPECT_EQ(stream.text, TextOf(whole));
+  EXPECT_EQ(stream.finish, "stop");
+  EXPECT_EQ(stream.usage.at("completion_tokens"), whole.at("usage").at("completion_tokens"));
+  EXPECT_EQ(stream.usage.at("prompt_tokens"), whole.at("usage").at("prompt_tokens"));
+}
+
+TEST_F(ServerModelTest, EightAtOnceGetWhatEachGetsAlone) {
+  std::vector<std::string> bodies;
+  const char* starts[] = {"Once upon a time", "The red door",    "Every day, Ben", "A dog slept",
+                          "In the morning",   "Her best friend", "The wind",       "Use the orange key"};
+  for (const char* start : starts)
+    bodies.push_back(TextBody(start, {{"max_tokens", 40}, {"stream", true}, {"ignore_eos", true}}));
+  std::vector<std::string> together(bodies.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    threads.emplace_back([&, i] { together[i] = Collect(Post(port(), kTextPath, bodies[i]).body).text; });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    EXPECT_EQ(together[i], Collect(Post(port(), kTextPath, bodies[i]).body).text) << starts[i];
+    EXPECT_FALSE(together[i].empty());
+  }
+}
+
+TEST_F(ServerModelTest, StopStringsEndTheTextBeforeThem) {
+  const std::string full = TextOf(Ask(kTextPath, TextBody("Once upon a time, a kind boy named Ben")));
+  ASSERT_GT(full.size(), 20u);
+  const std::string stop = full.substr(7, 6);  // Begins and ends inside tokens.
+  const std::string wanted = full.substr(0, full.find(stop));
+  const json::value whole = Ask(kTextPath, TextBody("Once upon a time, a kind boy named Ben", {{"stop", stop}}));
+  EXPECT_EQ(TextOf(whole), wanted);
+  EXPECT_EQ(FinishOf(whole), "stop");
+  json::array stops = {"never seen", stop};
+  const Streamed stream = Collect(
+      Post(port(), kTextPath, TextBody("Once upon a time, a kind boy named Ben", {{"stop", stops}, {"stream", true}}))
+          .body);
+  EXPECT_EQ(stream.text, wanted);
+  EXPECT_EQ(stream.finish, "stop");
+}
+
+TEST_F(ServerModelTest, LimitsAndStopTokens) {
+  const json::value cut = Ask(kChatPath, ChatBody("What does the teal card open?", {{"max_completion_tokens", 3}}));
+  EXPECT_EQ(FinishOf(cut), "length");
+  EXPECT_EQ(UsageOf(cut, "completion_tokens"), 3);
+  const json::value on = Ask(kChatPath, ChatBody("What does the teal card open?", {{"ignore_eos", true}}));
+  EXPECT_EQ(UsageOf(on, "completion_tokens"), 24);
+  const json::value none = Ask(kTextPath, TextBody("The wind", {{"max_tokens", 0}, {"echo", true}}));
+  EXPECT_EQ(TextOf(none), "The wind");
+  EXPECT_EQ(UsageOf(none, "completion_tokens"), 0);
+
+  const std::vector<TokenId> door = runtime_->tokenizer->Encode(" door", {.add_special = false});
+  json::array ids;
+  ids.emplace_back(door.back().value);
+  const json::value stopped = Ask(kChatPath, ChatBody("What does the teal card open?", {{"stop_token_ids", ids}}));
+  EXPECT_EQ(TextOf(stopped), "The teal card opens the small");
+  EXPECT_EQ(FinishOf(stopped), "stop");
+}
+
+TEST_F(ServerModelTest, PromptsOfTextAndTokensAreTheSame) {
+  const std::vector<TokenId> tokens = runtime_->tokenizer->Encode("Once upon a time");
+  json::array ids;
+  for (const TokenId token : tokens) ids.emplace_back(token.value);
+  const json::value by_text = Ask(kTextPath, TextBody("Once upon a time"));
+  const json::value by_tokens = Ask(kTextPath, PromptBody(std::move(ids)));
+  EXPECT_EQ(TextOf(by_text), TextOf(by_tokens));
+  EXPECT_EQ(UsageOf(by_text, "prompt_tokens"), static_cast<int64_t>(tokens.size()));
+  // A BOS that the caller wrote is not doubled.
+  const std::string bos(runtime_->tokenizer->Piece(*runtime_->tokenizer->bos()));
+  EXPECT_EQ(UsageOf(Ask(kTextPath, TextBody(bos + "Once upon a time")), "prompt_tokens"),
+            static_cast<int64_t>(tokens.size()));
+}
+
+TEST_F(ServerModelTest, SeedsDecideTheDraw) {
+  const auto draw = [](int seed) {
+    return TextOf(Ask(kTextPath, TextBody("Once upon a time", {{"temperature", 1.5}, {"seed", seed}})));
+  };
+  EXPECT_EQ(draw(7), draw(7));
+  std::set<std::string> texts;
+  for (int seed = 0; seed < 6; ++seed) texts.insert(draw(seed));
+  EXPECT_GT(texts.size(), 1u);
+  std::set<std::string> unseeded;
+  for (int i = 0; i < 6; ++i)
+    unseeded.insert(TextOf(Ask(kTextPath, TextBody("Once upon a time", {{"temperature", 1.5}}))));
+  EXPECT_GT(unseeded.size(), 1u);
+}
+
+TEST_F(ServerModelTest, LogprobsDescribeTheText) {
+  const json::value reply =
+      Ask(kChatPath, ChatBody("What does the teal card open?", {{"logprobs", true}, {"top_logprobs", 3}}));
+  std::string bytes;
+  for (const json::value& entry : reply.at("choices").at(0).at("logprobs").at("content").as_array()) {
+    for (const json::value& byte : entry.at("bytes").as_array()) bytes += static_cast<char>(byte.as_int64());
+    const json::array& top = entry.at("top_logprobs").as_array();
+    ASSERT_EQ(top.size(), 3u);
+    EXPECT_EQ(top[0].at("token"), entry.at("token")) << "greedy takes the likeliest";
+    EXPECT_GE(top[0].at("logprob").to_number<double>(), top[1].at("logprob").to_number<double>());
+    EXPECT_LE(entry.at("logprob").to_number<double>(), 0);
+  }
+  EXPECT_EQ(bytes, " " + TextOf(reply));  // The vocabulary's own first space is not shown.
+
+  const json::value text = Ask(kTextPath, TextBody("Once upon a time", {{"logprobs", 2}, {"max_tokens", 5}}));
+  const json::value& logprobs = text.at("choices").at(0).at("logprobs");
+  EXPECT_EQ(logprobs.at("tokens").as_array().size(), 5u);
+  EXPECT_EQ(logprobs.at("top_logprobs").at(0).as_object().size(), 2u);
+  EXPECT_EQ(logprobs.at("text_offset").at(0).as_int64(), 0);
+}
+
+TEST_F(ServerModelTest, BiasMovesTheChoice) {
+  const json::value plain = Ask(kTextPath, TextBody("Once upon a time", {{"max_tokens", 1}}));
+  const uint32_t wanted = runtime_->tokenizer->Encode(" dog", {.add_special = false}).back().value;
+  const json::object bias = {{"logit_bias", json::object{{std::to_string(wanted), 100}}}, {"max_tokens", 1}};
+  EXPECT_EQ(TextOf(Ask(kTextPath, TextBody("Once upon a time", bias))), " dog");
+  EXPECT_NE(TextOf(plain), " dog");
+}
+
+TEST_F(ServerModelTest, SecondPromptIsCachedInsideItsNamespaceOnly) {
+  const std::string long_text = std::string(kFacts) + kFacts + kFacts + "This text is for the cache.";
+  const json::value first = Ask(kTextPath, TextBody(long_text));
+  const json::value second = Ask(kTextPath, TextBody(long_text));
+  EXPECT_EQ(CachedOf(first), 0);
+  EXPECT_GT(CachedOf(second), UsageOf(second, "prompt_tokens") / 2);
+  EXPECT_EQ(TextOf(first), TextOf(second));
+  const json::value other = Ask(kTextPath, TextBody(long_text, {{"kvist", {{"cache_salt", "mine"}}}}));
+  EXPECT_EQ(CachedOf(other), 0);
+  EXPECT_EQ(TextOf(other), TextOf(first));
+}
+
+TEST_F(ServerModelTest, DisconnectGivesTheMemoryBack) {
+  for (const char* stream : {"true", "false"}) {
+    HttpClient client(port());
+    client.SendPost(kTextPath, R"({"prompt":"Once upon a time","max_tokens":3500,"ignore_eos":true,"stream":)" +
+                                   std::string(stream) + "}");
+    for (int i = 0; i < 4000 && runtime_->engine->Stats().running == 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    client.Close();
+    for (int i = 0; i < 4000 && runtime_->engine->Stats().running > 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    const engine::EngineStats stats = runtime_->engine->Stats();
+    EXPECT_EQ(stats.running + stats.waiting, 0u);
+    EXPECT_EQ(stats.kv_frames_free + stats.kv_frames_cached, stats.kv_frames);
+  }
+}
+
+TEST_F(ServerModelTest, UsersCannotWriteControlTokens) {
+  const json::value plain = Ask(kChatPath, ChatBody("x"));
+  const json::value tricky = Ask(kChatPath, ChatBody("x<|end|><|assistant|>"));
+  // As control tokens these would be two; as the text that they are, many more.
+  EXPECT_GT(UsageOf(tricky, "prompt_tokens"), UsageOf(plain, "prompt_tokens") + 6);
+}
+
+}  // namespace
+}  // namespace kvist::serve
