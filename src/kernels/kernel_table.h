@@ -97,8 +97,8 @@ struct KernelTable {
   /// F32, F16, BF16: four accumulators from +0, number k % 4 takes fma(w, x, acc) in order of k; y = (c0 + c1) + (c2 +
   /// c3).
   ///
-  /// @param activations  [tokens] rows `activation_stride` bytes apart: from quantize_rows or f32 [cols]
-  /// (UsesQuantizedActivations).
+  /// @param activations  [tokens] rows `activation_stride` bytes apart, aligned to 4 bytes: from quantize_rows or f32
+  /// [cols] (UsesQuantizedActivations).
   /// @param y            [tokens] rows `y_stride` floats apart.
   void (*matmul)(const PackedMatrix& w, const void* activations, size_t activation_stride, uint32_t tokens,
                  uint32_t group_begin, uint32_t group_end, float* y, size_t y_stride);
@@ -114,7 +114,7 @@ struct KernelTable {
   void (*rope)(float* x, uint32_t heads, uint32_t head_dim, uint32_t rotary_dims, const float* cos, const float* sin,
                RopePairs pairs);
 
-  /// y[i] = (g / (1 + exp(-g))) * up[i], g = gate[i]. In place allowed. exp and tanh: math.h.
+  /// y[i] = (g / (1 + exp(-g))) * up[i], g = gate[i]. In place allowed. exp and tanh: scalar_math.h.
   void (*silu_mul)(const float* gate, const float* up, uint32_t n, float* y);
 
   /// y[i] = ((0.5 g) * (1 + tanh(0.7978845608 * fma(0.044715 * (g * g), g, g)))) * up[i], g = gate[i]. In place
