@@ -94,17 +94,6 @@ uint32_t UsableCores() {
   return std::max(1u, cores);
 }
 
-void SpinBarrier::Wait() {
-  if (team_ == 1) return;
-  uint32_t phase = phase_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == team_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    phase_.store(phase + 1, std::memory_order_release);
-    return;
-  }
-  for (int spin = 1; phase_.load(std::memory_order_acquire) == phase; ++spin) {
-    Pause(spin);
-  }
-}
+void JobSequence::Wait(int spin) { Pause(spin); }
 
 }  // namespace kvist

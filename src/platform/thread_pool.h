@@ -66,16 +66,43 @@ class ThreadPool {
 /// Cores that this process may use: its affinity mask, and the control group's quota (rounded up) where that is lower.
 uint32_t UsableCores();
 
-/// Lets a fixed team wait for each other inside one ThreadPool::Run. Spins, and offers the processor now and then.
-class SpinBarrier {
+/// Lets the workers of one ThreadPool::Run go through a sequence of jobs together. A job is cut into parts; whoever is there
+/// takes the next part, and nobody goes on before all parts are done. A worker whose core was given to somebody else delays
+/// the others by the part that it holds at most: they do the rest without it, and it skips what it missed.
+class JobSequence {
  public:
-  explicit SpinBarrier(uint32_t team) : team_(team) {}
-  void Wait();
+  /// Where a worker stands; take one from Start() before ThreadPool::Run and give each worker a copy.
+  using Turn = uint32_t;
+  Turn Start() const { return static_cast<Turn>(state_.load(std::memory_order_acquire) >> 32); }
+
+  /// Runs `body(part)` for the parts of [0, parts) that this worker gets. Every worker makes the same calls in the same order.
+  template <class Body>
+  void Share(Turn& turn, uint32_t parts, Body&& body) {
+    if (parts == 0) return;
+    for (int spin = 1;;) {
+      uint64_t state = state_.load(std::memory_order_acquire);
+      if (static_cast<Turn>(state >> 32) != turn) break;  // All parts are done; perhaps of later jobs, too.
+      const uint32_t part = static_cast<uint32_t>(state);
+      if (part >= parts) {
+        Wait(spin++);
+        continue;
+      }
+      if (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel)) continue;
+      body(part);
+      if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == parts) {
+        done_.store(0, std::memory_order_relaxed);
+        state_.store(uint64_t{turn + 1} << 32, std::memory_order_release);
+        break;
+      }
+    }
+    ++turn;
+  }
 
  private:
-  const uint32_t team_;
-  std::atomic<uint32_t> arrived_{0};
-  std::atomic<uint32_t> phase_{0};
+  static void Wait(int spin);
+
+  std::atomic<uint64_t> state_{0};  ///< Turn of the current job << 32 | parts handed out.
+  std::atomic<uint32_t> done_{0};   ///< Parts of the current job that are done.
 };
 
 /// Equal shares of [0, count) in multiples of one: share `part` of `parts` is [first, second).

@@ -19,7 +19,6 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const CpuExe
       clock_(clock),
       name_(Cat("cpu-", kernels::IsaName(options.isa))),
       pool_(options.threads),
-      barrier_(options.threads),
       scratch_(options.threads) {
   limits_ = {.tokens_per_step_max = options.tokens_per_step_max,
              .slices_per_step_max = options.slices_per_step_max,
@@ -101,15 +100,14 @@ void CpuExecutor::RunnerLoop() {
 void CpuExecutor::RunStep() {
   result_.started_at = clock_.Now();
   const uint32_t outputs = static_cast<uint32_t>(batch_.outputs.size());
+  const JobSequence::Turn start = jobs_.Start();
   pool_.Run([&](uint32_t worker) {
-    program_.RunBody(batch_, worker, barrier_);
+    JobSequence::Turn turn = start;
+    program_.RunBody(batch_, worker, jobs_, turn);
     for (uint32_t first = 0; first < outputs; first += Program::kHeadRows) {
       const uint32_t count = std::min(Program::kHeadRows, outputs - first);
-      program_.RunHead(batch_, first, count, worker, barrier_);
-      for (uint32_t i = worker; i < count; i += options_.threads) {
-        FinishOutput(batch_.outputs[first + i], program_.Logits(i), worker);
-      }
-      barrier_.Wait();  // The next rows overwrite these logits.
+      program_.RunHead(batch_, first, count, worker, jobs_, turn);
+      jobs_.Share(turn, count, [&](uint32_t i) { FinishOutput(batch_.outputs[first + i], program_.Logits(i), worker); });
     }
   });
   result_.bytes_moved = step_bytes_;

@@ -77,7 +77,7 @@ class CpuExecutor final : public step::Executor {
   std::string name_;
   step::ExecutorLimits limits_;
   ThreadPool pool_;
-  SpinBarrier barrier_;
+  JobSequence jobs_;
   Weights weights_;
   kv::FrameArena arena_;
   Program program_;

@@ -8,29 +8,50 @@
 
 namespace kvist::exec {
 
-void Program::RunBody(const StepBatch& batch, uint32_t worker, SpinBarrier& barrier) {
-  Execute(body_, {&batch, worker, static_cast<uint32_t>(batch.rows.size()), 0}, barrier);
+namespace {
+
+/// Parts of a job per thread: more than one, so that a thread that loses its core for a while does not hold up the others.
+constexpr uint32_t kPartsPerThread = 4;
+
+}  // namespace
+
+void Program::RunBody(const StepBatch& batch, uint32_t worker, JobSequence& jobs, JobSequence::Turn& turn) {
+  Execute(body_, {.batch = &batch, .worker = worker, .rows = static_cast<uint32_t>(batch.rows.size()), .first_output = 0},
+          jobs, turn);
 }
 
-void Program::RunHead(const StepBatch& batch, uint32_t first, uint32_t count, uint32_t worker, SpinBarrier& barrier) {
+void Program::RunHead(const StepBatch& batch, uint32_t first, uint32_t count, uint32_t worker, JobSequence& jobs,
+                      JobSequence::Turn& turn) {
   KVIST_CHECK(count <= kHeadRows);
-  Execute(head_, {&batch, worker, count, first}, barrier);
+  Execute(head_, {.batch = &batch, .worker = worker, .rows = count, .first_output = first}, jobs, turn);
 }
 
-void Program::Execute(const std::vector<Instr>& instrs, const Team& team, SpinBarrier& barrier) {
+uint32_t Program::PartsOf(const Instr& instr, const Share& share) const {
+  uint32_t pieces = share.rows;  // Most instructions work row by row.
+  if (const auto* linear = std::get_if<LinearInstr>(&instr)) pieces = kernels::RowGroups(linear->matrix.rows);
+  if (std::holds_alternative<AttendInstr>(instr)) {
+    return static_cast<uint32_t>(share.batch->runs.size()) * layout_.kv_heads();  // Uneven, so one by one.
+  }
+  return std::min(pieces, threads_ == 1 ? 1 : kPartsPerThread * threads_);
+}
+
+void Program::Execute(const std::vector<Instr>& instrs, Share share, JobSequence& jobs, JobSequence::Turn& turn) {
   for (const Instr& instr : instrs) {
-    std::visit([&](const auto& op) { Do(op, team); }, instr);
-    barrier.Wait();
+    share.parts = PartsOf(instr, share);
+    jobs.Share(turn, share.parts, [&](uint32_t part) {
+      share.part = part;
+      std::visit([&](const auto& op) { Do(op, share); }, instr);
+    });
   }
 }
 
-void Program::Do(const RopeTablesInstr&, const Team& team) {
-  auto [begin, end] = MyRows(team);
+void Program::Do(const RopeTablesInstr&, const Share& share) {
+  auto [begin, end] = RowsOf(share);
   for (size_t kind = 0; kind < model_->graph.ropes.size(); ++kind) {
     const model::RopeSpec& rope = model_->graph.ropes[kind];
     const size_t pairs = rope.dims / 2;
     for (uint32_t row = begin; row < end; ++row) {
-      const double position = team.batch->rows[row].position;
+      const double position = share.batch->rows[row].position;
       for (size_t i = 0; i < pairs; ++i) {
         double angle = position * rope.inv_freq[i];
         cos_[kind][row * pairs + i] = static_cast<float>(std::cos(angle) * rope.magnitude);
@@ -40,22 +61,22 @@ void Program::Do(const RopeTablesInstr&, const Team& team) {
   }
 }
 
-void Program::Do(const QuantizeInstr& instr, const Team& team) {
-  auto [begin, end] = MyRows(team);
+void Program::Do(const QuantizeInstr& instr, const Share& share) {
+  auto [begin, end] = RowsOf(share);
   kernels_->quantize_rows(instr.x.At(begin), instr.x.stride, end - begin, instr.cols,
                           quantized_ + begin * kernels::ActivationRowBytes(instr.cols));
 }
 
-void Program::Do(const EmbedInstr& instr, const Team& team) {
-  auto [begin, end] = MyRows(team);
+void Program::Do(const EmbedInstr& instr, const Share& share) {
+  auto [begin, end] = RowsOf(share);
   for (uint32_t row = begin; row < end; ++row) {
-    weights_->EmbeddingRow(instr.weight, team.batch->rows[row].token, instr.out.At(row));
+    weights_->EmbeddingRow(instr.weight, share.batch->rows[row].token, instr.out.At(row));
     if (instr.scale != 1.0f) kernels_->scale(instr.out.At(row), instr.scale, instr.width, instr.out.At(row));
   }
 }
 
-void Program::Do(const NormInstr& instr, const Team& team) {
-  auto [begin, end] = MyRows(team);
+void Program::Do(const NormInstr& instr, const Share& share) {
+  auto [begin, end] = RowsOf(share);
   for (uint32_t row = begin; row < end; ++row) {
     for (uint32_t group = 0; group < instr.groups; ++group) {
       const size_t offset = size_t{group} * instr.width;
@@ -65,24 +86,23 @@ void Program::Do(const NormInstr& instr, const Team& team) {
   }
 }
 
-void Program::Do(const LinearInstr& instr, const Team& team) {
+void Program::Do(const LinearInstr& instr, const Share& share) {
   const uint32_t groups = kernels::RowGroups(instr.matrix.rows);
-  auto [begin, end] = ShareOf(groups, team.worker, threads_);
-  if (begin == end || team.rows == 0) return;
+  auto [begin, end] = ShareOf(groups, share.part, share.parts);
   const void* x = instr.quantized ? static_cast<const void*>(quantized_) : instr.x.data;
   const size_t x_stride = instr.quantized ? kernels::ActivationRowBytes(instr.matrix.cols) : instr.x.stride * sizeof(float);
-  kernels_->matmul(instr.matrix, x, x_stride, team.rows, begin, end, instr.out.data, instr.out.stride);
+  kernels_->matmul(instr.matrix, x, x_stride, share.rows, begin, end, instr.out.data, instr.out.stride);
   if (instr.bias == nullptr) return;
   const uint32_t first = begin * kernels::kRowGroup;
   const uint32_t count = std::min(end * kernels::kRowGroup, instr.matrix.rows) - first;
-  for (uint32_t row = 0; row < team.rows; ++row) {
+  for (uint32_t row = 0; row < share.rows; ++row) {
     float* y = instr.out.At(row) + first;
     kernels_->add(y, instr.bias + first, count, y);
   }
 }
 
-void Program::Do(const RopeInstr& instr, const Team& team) {
-  auto [begin, end] = MyRows(team);
+void Program::Do(const RopeInstr& instr, const Share& share) {
+  auto [begin, end] = RowsOf(share);
   const model::RopeSpec& rope = model_->graph.ropes[instr.rope];
   const size_t pairs = rope.dims / 2;
   const auto layout = rope.half_split ? kernels::RopePairs::kHalves : kernels::RopePairs::kAdjacent;
@@ -92,11 +112,11 @@ void Program::Do(const RopeInstr& instr, const Team& team) {
   }
 }
 
-void Program::Do(const StoreInstr& instr, const Team& team) {
-  auto [begin, end] = MyRows(team);
+void Program::Do(const StoreInstr& instr, const Share& share) {
+  auto [begin, end] = RowsOf(share);
   const uint32_t key_width = model_->spec.key_width, value_width = model_->spec.value_width;
   for (uint32_t row = begin; row < end; ++row) {
-    const TokenRow& token = team.batch->rows[row];
+    const TokenRow& token = share.batch->rows[row];
     for (uint32_t head = 0; head < layout_.kv_heads(); ++head) {
       kernels_->store_key(instr.k.At(row) + head * key_width, key_width, token.slot,
                           reinterpret_cast<uint16_t*>(token.frame + layout_.KeyOffset(instr.layer, head)));
@@ -106,60 +126,55 @@ void Program::Do(const StoreInstr& instr, const Team& team) {
   }
 }
 
-void Program::Do(const AttendInstr& instr, const Team& team) {
-  const StepBatch& batch = *team.batch;
+void Program::Do(const AttendInstr& instr, const Share& share) {
+  const StepBatch& batch = *share.batch;
   const uint32_t kv_heads = layout_.kv_heads();
   const uint32_t group = model_->spec.heads / kv_heads;
-  const uint32_t tasks = static_cast<uint32_t>(batch.runs.size()) * kv_heads;
-  // Dealt out like cards: neighbouring runs of a prompt grow evenly, so the workers' shares are nearly equal.
-  for (uint32_t task = team.worker; task < tasks; task += threads_) {
-    const QueryRun& run = batch.runs[task / kv_heads];
-    const uint32_t head = task % kv_heads;
-    attention::AttendDense(
-        *kernels_,
-        {.view = {batch.view_blocks.data() + run.view_begin, run.view_count},
-         .query_index = run.query_index,
-         .tokens = run.rows,
-         .queries = instr.q.At(run.row) + size_t{head} * group * model_->spec.key_width,
-         .query_stride = instr.q.stride,
-         .out = instr.out.At(run.row) + size_t{head} * group * model_->spec.value_width,
-         .out_stride = instr.out.stride,
-         .key_offset = layout_.KeyOffset(instr.layer, head),
-         .value_offset = layout_.ValueOffset(instr.layer, head),
-         .group = group,
-         .key_dim = model_->spec.key_width,
-         .value_dim = model_->spec.value_width,
-         .window = instr.window,
-         .scale = instr.scale},
-        scratch_[team.worker]);
-  }
+  const QueryRun& run = batch.runs[share.part / kv_heads];
+  const uint32_t head = share.part % kv_heads;
+  attention::AttendDense(*kernels_,
+                         {.view = {batch.view_blocks.data() + run.view_begin, run.view_count},
+                          .query_index = run.query_index,
+                          .tokens = run.rows,
+                          .queries = instr.q.At(run.row) + size_t{head} * group * model_->spec.key_width,
+                          .query_stride = instr.q.stride,
+                          .out = instr.out.At(run.row) + size_t{head} * group * model_->spec.value_width,
+                          .out_stride = instr.out.stride,
+                          .key_offset = layout_.KeyOffset(instr.layer, head),
+                          .value_offset = layout_.ValueOffset(instr.layer, head),
+                          .group = group,
+                          .key_dim = model_->spec.key_width,
+                          .value_dim = model_->spec.value_width,
+                          .window = instr.window,
+                          .scale = instr.scale},
+                         scratch_[share.worker]);
 }
 
-void Program::Do(const AddInstr& instr, const Team& team) {
-  auto [begin, end] = MyRows(team);
+void Program::Do(const AddInstr& instr, const Share& share) {
+  auto [begin, end] = RowsOf(share);
   for (uint32_t row = begin; row < end; ++row) {
     kernels_->add(instr.a.At(row), instr.b.At(row), instr.width, instr.out.At(row));
   }
 }
 
-void Program::Do(const GatedInstr& instr, const Team& team) {
-  auto [begin, end] = MyRows(team);
+void Program::Do(const GatedInstr& instr, const Share& share) {
+  auto [begin, end] = RowsOf(share);
   auto* kernel = instr.activation == model::Activation::kSilu ? kernels_->silu_mul : kernels_->gelu_tanh_mul;
   for (uint32_t row = begin; row < end; ++row) {
     kernel(instr.gate.At(row), instr.up.At(row), instr.width, instr.out.At(row));
   }
 }
 
-void Program::Do(const GatherInstr& instr, const Team& team) {
-  auto [begin, end] = MyRows(team);
+void Program::Do(const GatherInstr& instr, const Share& share) {
+  auto [begin, end] = RowsOf(share);
   for (uint32_t i = begin; i < end; ++i) {
-    const float* source = instr.x.At(team.batch->outputs[team.first_output + i].row);
+    const float* source = instr.x.At(share.batch->outputs[share.first_output + i].row);
     std::copy_n(source, instr.width, instr.out.At(i));
   }
 }
 
-void Program::Do(const SoftcapInstr& instr, const Team& team) {
-  auto [begin, end] = MyRows(team);
+void Program::Do(const SoftcapInstr& instr, const Share& share) {
+  auto [begin, end] = RowsOf(share);
   for (uint32_t row = begin; row < end; ++row) {
     kernels_->softcap(instr.x.At(row), instr.cap, instr.width, instr.x.At(row));
   }

@@ -96,10 +96,11 @@ class Program {
                                          const kernels::KernelTable& kernels, uint32_t tokens_max, uint32_t threads);
 
   /// All layers, for every token of the batch. Called by every worker of the team at once; all pass the same arguments.
-  void RunBody(const StepBatch& batch, uint32_t worker, SpinBarrier& barrier);
+  void RunBody(const StepBatch& batch, uint32_t worker, JobSequence& jobs, JobSequence::Turn& turn);
 
   /// Logits of outputs [first, first + count), count <= kHeadRows. As RunBody.
-  void RunHead(const StepBatch& batch, uint32_t first, uint32_t count, uint32_t worker, SpinBarrier& barrier);
+  void RunHead(const StepBatch& batch, uint32_t first, uint32_t count, uint32_t worker, JobSequence& jobs,
+               JobSequence::Turn& turn);
 
   /// After RunHead. @param index < count. @return [vocab_size]
   const float* Logits(uint32_t index) const { return logits_.At(index); }
@@ -107,28 +108,31 @@ class Program {
  private:
   class Compiler;
 
-  struct Team {
+  /// One part of one instruction.
+  struct Share {
     const StepBatch* batch;
-    uint32_t worker;
-    uint32_t rows;        ///< Rows that the instruction works on.
+    uint32_t worker;          ///< Whose scratch memory is used.
+    uint32_t rows;            ///< Rows that the instruction works on.
     uint32_t first_output;
+    uint32_t part = 0, parts = 1;
   };
 
-  void Execute(const std::vector<Instr>& instrs, const Team& team, SpinBarrier& barrier);
-  void Do(const RopeTablesInstr& instr, const Team& team);
-  void Do(const QuantizeInstr& instr, const Team& team);
-  void Do(const EmbedInstr& instr, const Team& team);
-  void Do(const NormInstr& instr, const Team& team);
-  void Do(const LinearInstr& instr, const Team& team);
-  void Do(const RopeInstr& instr, const Team& team);
-  void Do(const StoreInstr& instr, const Team& team);
-  void Do(const AttendInstr& instr, const Team& team);
-  void Do(const AddInstr& instr, const Team& team);
-  void Do(const GatedInstr& instr, const Team& team);
-  void Do(const GatherInstr& instr, const Team& team);
-  void Do(const SoftcapInstr& instr, const Team& team);
+  void Execute(const std::vector<Instr>& instrs, Share share, JobSequence& jobs, JobSequence::Turn& turn);
+  uint32_t PartsOf(const Instr& instr, const Share& share) const;
+  void Do(const RopeTablesInstr& instr, const Share& share);
+  void Do(const QuantizeInstr& instr, const Share& share);
+  void Do(const EmbedInstr& instr, const Share& share);
+  void Do(const NormInstr& instr, const Share& share);
+  void Do(const LinearInstr& instr, const Share& share);
+  void Do(const RopeInstr& instr, const Share& share);
+  void Do(const StoreInstr& instr, const Share& share);
+  void Do(const AttendInstr& instr, const Share& share);
+  void Do(const AddInstr& instr, const Share& share);
+  void Do(const GatedInstr& instr, const Share& share);
+  void Do(const GatherInstr& instr, const Share& share);
+  void Do(const SoftcapInstr& instr, const Share& share);
 
-  std::pair<uint32_t, uint32_t> MyRows(const Team& team) const { return ShareOf(team.rows, team.worker, threads_); }
+  static std::pair<uint32_t, uint32_t> RowsOf(const Share& share) { return ShareOf(share.rows, share.part, share.parts); }
 
   const model::Model* model_ = nullptr;
   const Weights* weights_ = nullptr;
