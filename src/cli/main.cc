@@ -18,6 +18,9 @@ int main(int argc, char** argv) {
   kvist::cli::AddInspect(app, exit_code);
   kvist::cli::AddTokenize(app, exit_code);
   kvist::cli::AddBench(app, exit_code);
+  kvist::cli::AddRun(app, exit_code);
+  kvist::cli::AddEval(app, exit_code);
+  kvist::cli::AddPerplexity(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,0 +1,36 @@
+#pragma once
+
+/// @file
+/// Flags of the commands that run a model in this process, and how they become a runtime.
+
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/status/statusor.h"
+#include "runtime/runtime.h"
+
+namespace kvist::cli {
+
+struct ModelFlags {
+  std::string model;  ///< As given; empty = the default model.
+  std::string kv_memory;
+  runtime::RuntimeOptions runtime;
+};
+
+/// --threads, --isa and --kv-memory. The command adds MODEL and --context itself, where they have its own meaning.
+void AddModelFlags(CLI::App& command, ModelFlags& flags);
+
+/// Finds and loads the model, with progress on a terminal. Errors: those of ResolveModel, ParseByteSize and
+/// runtime::Start.
+absl::StatusOr<std::unique_ptr<runtime::Runtime>> StartRuntime(const ModelFlags& flags);
+
+/// The content of a file, or of standard input for "-". Errors: those of reading, with the path; InvalidArgument from 1
+/// GiB on.
+absl::StatusOr<std::string> ReadText(const std::string& path);
+
+/// Prints "kvist COMMAND: message" to standard error. @return  the exit code: 130 after an interrupt, else 1.
+int Report(const char* command, const absl::Status& status);
+
+}  // namespace kvist::cli
