@@ -116,10 +116,11 @@ class Text(unittest.TestCase):
         self.assertEqual(p.text_offset, sorted(p.text_offset))
 
 
-class Many(unittest.IsolatedAsyncioTestCase):
-    async def test_eight_streams_give_the_texts_that_each_gives_alone(self):
-        prompts = ["Once upon a time", "The red door", "Every day, Ben", "A dog slept", "In the morning", "Her best friend",
-                   "The wind", "Use the orange key"]
+class Many(unittest.TestCase):
+    prompts = ["Once upon a time", "The red door", "Every day, Ben", "A dog slept", "In the morning", "Her best friend",
+               "The wind", "Use the orange key"]
+
+    async def ask_all(self):
         async with openai.AsyncOpenAI(**settings()) as many:
             async def ask(prompt):
                 seen = Seen()
@@ -127,8 +128,10 @@ class Many(unittest.IsolatedAsyncioTestCase):
                         **GREEDY | {"prompt": prompt, "max_tokens": 32}, stream=True):
                     seen.add(chunk)
                 return seen.text
-            together = await asyncio.gather(*map(ask, prompts))
-            alone = [await ask(prompt) for prompt in prompts]
+            return await asyncio.gather(*map(ask, self.prompts)), [await ask(prompt) for prompt in self.prompts]
+
+    def test_eight_streams_give_the_texts_that_each_gives_alone(self):
+        together, alone = asyncio.run(self.ask_all())
         self.assertEqual(together, alone)
 
 
