@@ -33,7 +33,7 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   /// Any bytes encode; invalid UTF-8 goes through byte tokens. Linear in the text's length.
-  /// Plain text never yields a control token unless `parse_special`. Decode(Encode(text)) is `text`, with two
+  /// Plain text never yields a control token, other than unknown(), unless `parse_special`. Decode(Encode(text)) is `text`, with two
   /// exceptions that the vocabulary forces: the `llama` algorithm reads U+2581 as a space, and what a vocabulary has no
   /// token for becomes its unknown token (`llama`) or U+FFFD (`gpt2`). REQUIRES: text.size() < 1 GiB.
   virtual std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options = {}) const = 0;
@@ -50,6 +50,8 @@ class Tokenizer {
   virtual uint32_t vocab_size() const = 0;
   virtual std::optional<TokenId> bos() const = 0;
   virtual std::optional<TokenId> eos() const = 0;
+  /// What text becomes that the vocabulary cannot spell.
+  virtual std::optional<TokenId> unknown() const { return std::nullopt; }
   virtual bool adds_bos() const = 0;
   virtual bool adds_eos() const = 0;
   /// Encode puts a space before the first word of the text and of what follows a token for which IsBreak.

@@ -25,6 +25,7 @@ class TokenizerBase : public Tokenizer {
   uint32_t vocab_size() const final { return vocabulary_.size(); }
   std::optional<TokenId> bos() const final { return AsId(vocabulary_.bos()); }
   std::optional<TokenId> eos() const final { return AsId(vocabulary_.eos()); }
+  std::optional<TokenId> unknown() const final { return AsId(vocabulary_.unknown()); }
   bool adds_bos() const final { return adds_bos_; }
   bool adds_eos() const final { return adds_eos_; }
   bool adds_space_prefix() const final { return adds_space_prefix_; }
