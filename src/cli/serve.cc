@@ -1,8 +1,6 @@
 /// @file
 /// `kvist serve [MODEL]`: the OpenAI-compatible server and its chat page.
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -20,6 +18,7 @@
 #include "base/prng.h"
 #include "base/status.h"
 #include "cli/commands.h"
+#include "cli/model_flags.h"
 #include "modelfile/chat_prompt.h"
 #include "platform/anonymous_memory.h"
 #include "runtime/runtime.h"
@@ -29,10 +28,9 @@ namespace kvist::cli {
 namespace {
 
 struct ServeFlags {
-  std::string model;
-  runtime::RuntimeOptions runtime;
+  ModelFlags model;
   serve::ServerOptions server;
-  std::string served_name, kv_memory, body_max, log_level = "info";
+  std::string served_name, body_max, log_level = "info";
   std::vector<std::string> api_keys;
   double drain_s = 30;
   bool json = false, no_reuse = false;
@@ -73,23 +71,7 @@ void LogMemory(const runtime::Runtime& runtime, uint64_t free_bytes) {
   }
 }
 
-/// One line, redrawn, where somebody watches.
-exec::LoadProgress ProgressLine() {
-  if (isatty(STDERR_FILENO) == 0) return nullptr;
-  return [last = -1](uint64_t done, uint64_t total) mutable {
-    const int percent = total == 0 ? 100 : static_cast<int>(done * 100 / total);
-    if (percent == last) return;
-    last = percent;
-    std::fprintf(stderr, "\rloading %3d %%%s", percent, percent >= 100 ? "\r\033[K" : "");
-    std::fflush(stderr);
-  };
-}
-
 absl::Status Resolve(ServeFlags& flags) {
-  if (!flags.kv_memory.empty()) {
-    KVIST_ASSIGN_OR_RETURN(flags.runtime.kv_memory_bytes, ParseByteSize(flags.kv_memory));
-    if (flags.runtime.kv_memory_bytes == 0) return absl::InvalidArgumentError("--kv-memory must be more than 0");
-  }
   if (!flags.body_max.empty()) {
     KVIST_ASSIGN_OR_RETURN(flags.server.limits.body_bytes_max, ParseByteSize(flags.body_max));
   }
@@ -98,28 +80,28 @@ absl::Status Resolve(ServeFlags& flags) {
   flags.server.drain = std::chrono::milliseconds(static_cast<int64_t>(flags.drain_s * 1000));
   flags.server.unix_now_s = [] { return static_cast<int64_t>(std::time(nullptr)); };
   flags.server.handle_signals = true;
-  flags.runtime.reuse = !flags.no_reuse;
-  flags.runtime.tokens_per_step_max = std::max(flags.runtime.tokens_per_step_max, flags.runtime.chunk_tokens_max);
-  flags.runtime.progress = ProgressLine();
-  flags.runtime.model_path = flags.model;
+  runtime::RuntimeOptions& options = flags.model.runtime;
+  options.reuse = !flags.no_reuse;
+  options.tokens_per_step_max = std::max(options.tokens_per_step_max, options.chunk_tokens_max);
   return absl::OkStatus();
 }
 
 absl::Status Serve(ServeFlags& flags) {
   KVIST_RETURN_IF_ERROR(Resolve(flags));
+  KVIST_RETURN_IF_ERROR(serve::Server::CheckOptions(flags.server));
   const uint64_t free_bytes = AvailableMemoryBytes();
-  KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Runtime> runtime, runtime::Start(flags.runtime));
+  KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Runtime> runtime, StartRuntime(flags.model));
   std::unique_ptr<const ChatEncoder> encoder;
   if (runtime->chat_template.has_value()) {
     encoder = std::make_unique<const ChatEncoder>(*runtime->tokenizer, *runtime->chat_template);
   } else {
-    spdlog::warn("no chat: {}; /v1/completions works", runtime->chat_template_status.message().data());
+    spdlog::warn("no chat: {}; /v1/completions works", std::string(runtime->chat_template_status.message()));
   }
   serve::ServedModel model = ServedModelOf(*runtime, encoder.get(), flags.served_name);
   const std::string id = model.id;
   KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<serve::Server> server,
                          serve::Server::Create(flags.server, std::move(model), *runtime->engine, runtime->clock));
-  spdlog::info("model {} ({}), {} threads, {}", id, flags.runtime.model_path, runtime->threads,
+  spdlog::info("model {} ({}), {} threads, {}", id, runtime->model->file->label(), runtime->threads,
                std::string(runtime->executor->Name()));
   LogMemory(*runtime, free_bytes);
   spdlog::info("listening on {} (chat page; API at {}/v1)", server->url(), server->url());
@@ -144,30 +126,25 @@ int RunServe(ServeFlags& flags) {
   spdlog::set_pattern("%H:%M:%S %^%l%$ %v");
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
   const absl::Status status = Serve(flags);
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "kvist serve: %s\n", std::string(status.message()).c_str());
-  return 1;
+  return status.ok() ? 0 : Report("serve", status);
 }
 
-void AddModelFlags(CLI::App& command, ServeFlags& flags) {
-  command.add_option("MODEL", flags.model, "GGUF file")->required();
+void AddEngineFlags(CLI::App& command, ServeFlags& flags) {
+  runtime::RuntimeOptions& options = flags.model.runtime;
+  command.add_option("MODEL", flags.model.model, "GGUF file or the name of a fetched model; else the default model");
   command.add_option("--served-model-name", flags.served_name, "Name in the API; else the file's");
-  command.add_option("--threads", flags.runtime.threads, "Threads that compute; 0 = one per core")
-      ->check(CLI::Range(0, 1024));
-  command.add_option("--isa", flags.runtime.isa, "Instruction set: reference, avx2 or avx512; else the fastest");
-  command.add_option("--kv-memory", flags.kv_memory, "Memory for keys and values, e.g. 4GiB; else by what is free");
-  command.add_option("--context", flags.runtime.context_tokens_max,
-                     "Longest prompt and output together; 0 = the model's");
-  command.add_option("--parallel", flags.runtime.requests_max, "Requests that run at once")
+  AddModelFlags(command, flags.model);
+  command.add_option("--context", options.context_tokens_max, "Longest prompt and output together; 0 = the model's");
+  command.add_option("--parallel", options.requests_max, "Requests that run at once")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  command.add_option("--queue", flags.runtime.waiting_max, "Requests that wait; more get 429")
+  command.add_option("--queue", options.waiting_max, "Requests that wait; more get 429")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command.add_option("--chunk", flags.runtime.chunk_tokens_max, "Prompt tokens of one request in one step")
+  command.add_option("--chunk", options.chunk_tokens_max, "Prompt tokens of one request in one step")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
-  command.add_option("--policy", flags.runtime.policy, "Scheduling policy")->capture_default_str();
+  command.add_option("--policy", options.policy, "Scheduling policy")->capture_default_str();
   command.add_flag("--no-cache", flags.no_reuse, "Do not keep keys and values of finished requests for later prompts");
 }
 
@@ -175,8 +152,10 @@ void AddServerFlags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--host", flags.server.host, "Address to listen on; beyond loopback an API key is required")
       ->capture_default_str();
   command.add_option("--port", flags.server.port, "Port; 0 = any free one")->capture_default_str();
-  command.add_option("--api-key", flags.api_keys,
-                     "Key that clients must send; may be repeated. Also KVIST_API_KEY, which other users cannot see");
+  command
+      .add_option("--api-key", flags.api_keys,
+                  "Key that clients must send; may be repeated. Also KVIST_API_KEY, which other users cannot see")
+      ->allow_extra_args(false);
   command.add_option("--cors-origin", flags.server.cors_origin, "Origin whose pages may call the API, or * for all");
   command.add_option("--max-body", flags.body_max, "Largest request body (default 32MiB)");
   command.add_option("--max-connections", flags.server.limits.connections_max, "Open connections")
@@ -196,7 +175,7 @@ void AddServerFlags(CLI::App& command, ServeFlags& flags) {
 void AddServe(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ServeFlags>();
   CLI::App* command = app.add_subcommand("serve", "Serve a model over an OpenAI-compatible API, with a chat page");
-  AddModelFlags(*command, *flags);
+  AddEngineFlags(*command, *flags);
   AddServerFlags(*command, *flags);
   command->callback([flags, &exit_code] { exit_code = RunServe(*flags); });
 }

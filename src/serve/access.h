@@ -6,8 +6,7 @@
 ///
 /// A server on the loopback address without a key trusts every program of this machine, but not every page in its
 /// browser: a page may post to http://127.0.0.1 (cross-site request) or reach it under its own name (DNS rebinding). So
-/// requests must name this machine as Host, and requests that a browser marks with an Origin must come from a page of
-/// this machine.
+/// a Host that a request gives must be this machine, and so must the Origin that a browser gives.
 
 #include <array>
 #include <string>

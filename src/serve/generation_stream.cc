@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <spdlog/spdlog.h>
+
 #include "base/check.h"
 
 namespace kvist::serve {
@@ -81,6 +83,8 @@ void GenerationStream::End(engine::FinishReason reason) {
   record_.reason = reason;
   record_.finished_at = host_.clock.Now();
   host_.metrics.Observe(record_);
+  spdlog::debug("{}: {} + {} tokens, {} cached, {}", writer_.info().id, record_.usage.prompt_tokens,
+                record_.usage.output_tokens, record_.usage.cached_tokens, FinishReasonName(reason));
   if (writer_.info().stream) EmitEnd();
   if (wake_) std::exchange(wake_, nullptr)();
 }

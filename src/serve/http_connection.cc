@@ -168,7 +168,7 @@ asio::awaitable<bool> HttpConnection::ReadRequest(Request& request) {
   request.parser.body_limit(limits.body_bytes_max);
   if (buffer_.size() == 0) {
     idle_ = true;
-    Arm(limits.idle);
+    Arm(std::exchange(fresh_, false) ? limits.header : limits.idle);
     auto [error] = co_await socket_.async_wait(tcp::socket::wait_read, kAwait);
     Disarm();
     idle_ = false;

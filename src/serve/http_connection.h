@@ -74,6 +74,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::steady_timer deadline_;        ///< Of the read or write under way.
   boost::asio::steady_timer news_;            ///< Never expires; cancelled to wake who waits for news.
   std::shared_ptr<GenerationStream> stream_;  ///< The open generation.
+  bool fresh_ = true;                         ///< Has not sent anything yet.
   bool idle_ = false;                         ///< Waits for a request's first byte.
   bool close_after_ = false;                  ///< The open request is the last.
   bool timed_out_ = false;                    ///< The deadline passed.

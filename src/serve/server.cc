@@ -55,6 +55,17 @@ absl::StatusOr<tcp::endpoint> Resolve(asio::io_context& io, const std::string& h
   return found.begin()->endpoint();
 }
 
+/// Where to listen, unless strangers could come in.
+absl::StatusOr<tcp::endpoint> AllowedEndpoint(asio::io_context& io, const ServerOptions& options) {
+  KVIST_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, Resolve(io, options.host, options.port));
+  if (!endpoint.address().is_loopback() && ApiKeys(options.api_keys).empty()) {
+    return absl::InvalidArgumentError(Cat("listening on ", options.host,
+                                          " lets other machines in, so an API key is required: ",
+                                          "give one with --api-key or KVIST_API_KEY, or listen on 127.0.0.1"));
+  }
+  return endpoint;
+}
+
 absl::Status Listen(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
   error_code error;
   acceptor.open(endpoint.protocol(), error);
@@ -142,6 +153,7 @@ void Server::Impl::Accept(tcp::socket socket) {
     return;
   }
   socket.set_option(tcp::no_delay(true), ignored);
+  socket.set_option(asio::socket_base::keep_alive(true), ignored);  // Finds out about machines that vanished.
   auto connection = std::make_shared<HttpConnection>(host, std::move(socket));
   connections.insert(connection);
   metrics.connections_open.fetch_add(1);
@@ -203,17 +215,18 @@ void Server::Impl::Finish() {
   io.stop();
 }
 
+absl::Status Server::CheckOptions(const ServerOptions& options) {
+  asio::io_context io;
+  KVIST_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, AllowedEndpoint(io, options));
+  tcp::acceptor acceptor(io);
+  return Listen(acceptor, endpoint);
+}
+
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options, ServedModel model, engine::Engine& engine,
                                                        const Clock& clock) {
   asio::io_context io;
-  KVIST_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, Resolve(io, options.host, options.port));
+  KVIST_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, AllowedEndpoint(io, options));
   const bool on_loopback = endpoint.address().is_loopback();
-  std::erase(options.api_keys, "");
-  if (!on_loopback && options.api_keys.empty()) {
-    return absl::InvalidArgumentError(Cat("listening on ", options.host,
-                                          " lets other machines in, so an API key is required: give one with ",
-                                          "--api-key or KVIST_API_KEY, or listen on 127.0.0.1"));
-  }
   auto impl = std::make_unique<Impl>(std::move(options), on_loopback, std::move(model), engine, clock);
   KVIST_RETURN_IF_ERROR(Listen(impl->acceptor, endpoint));
   impl->endpoint = impl->acceptor.local_endpoint();

@@ -50,6 +50,10 @@ struct ServerOptions {
 
 class Server {
  public:
+  /// What Create would refuse of `options`, said before a model is loaded: same errors. A port that is free now may be
+  /// taken later.
+  static absl::Status CheckOptions(const ServerOptions& options);
+
   /// Listens; nothing is accepted before Run. References outlive the server; the engine has not been started.
   /// Errors: InvalidArgument (host unknown; beyond loopback without an API key), AlreadyExists (port in use),
   /// PermissionDenied.

@@ -43,7 +43,7 @@ Service::Service(ServiceOptions options, ServedModel model, engine::Engine& engi
 
 std::optional<HttpReply> Service::Refusal(const HttpHead& head) const {
   const bool open = keys_.empty();
-  if (open && options_.on_loopback && !NamesThisMachine(head.host)) {
+  if (open && options_.on_loopback && !head.host.empty() && !NamesThisMachine(head.host)) {
     return ErrorReply(HttpError(403, Cat("this server answers to localhost only, not to '", Shortened(head.host),
                                          "'; start it with an API key to use it under other names")));
   }
