@@ -9,7 +9,9 @@ namespace {
 /// Tokens of the block that starts at view index `block_start` which a query at view index `query` may see.
 kernels::VisibleTokens Visible(const ViewBlock& block, uint32_t block_start, uint32_t query, uint32_t window) {
   uint32_t low = window != 0 && query + 1 > window ? query + 1 - window : 0;
-  auto inside = [&](uint32_t index) { return index > block_start ? std::min(index - block_start, uint32_t{block.count}) : 0u; };
+  auto inside = [&](uint32_t index) {
+    return index > block_start ? std::min(index - block_start, uint32_t{block.count}) : 0u;
+  };
   return {static_cast<uint8_t>(block.begin + inside(low)), static_cast<uint8_t>(block.begin + inside(query + 1))};
 }
 
@@ -58,8 +60,8 @@ void AttendDense(const kernels::KernelTable& kernels, const DenseTask& task, Den
   }
   for (uint32_t t = 0; t < task.tokens; ++t) {
     const size_t row = size_t{t} * task.group;
-    kernels.attend_finish(scratch.acc.data() + row * task.value_dim, task.value_dim, scratch.sum.data() + row, task.group,
-                          task.value_dim, task.out + t * task.out_stride, task.value_dim);
+    kernels.attend_finish(scratch.acc.data() + row * task.value_dim, task.value_dim, scratch.sum.data() + row,
+                          task.group, task.value_dim, task.out + t * task.out_stride, task.value_dim);
   }
 }
 

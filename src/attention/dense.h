@@ -1,10 +1,10 @@
 #pragma once
 
 /// @file
-/// Attention of a run of new tokens over a paged view: every key that causality and the window allow, block by block with
-/// online softmax. The order of reduction is the order of blocks in the view, so a token's result does not depend on
-/// how its prompt was cut into chunks or what else is in the step. Threads: any, with a scratch each.
-/// Non-goals: selection of pages, position shifts.
+/// Attention of a run of new tokens over a paged view: every key that causality and the window allow, block by block
+/// with online softmax. The order of reduction is the order of blocks in the view, so a token's result does not depend
+/// on how its prompt was cut into chunks or what else is in the step. Threads: any, with a scratch each. Non-goals:
+/// selection of pages, position shifts.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,10 +32,10 @@ struct DenseTask {
   float* out = nullptr;             ///< [tokens][out_stride], laid out as the queries.
   size_t out_stride = 0;
   uint64_t key_offset = 0, value_offset = 0;  ///< Of this head's pages in a frame (PageLayout).
-  uint32_t group = 1;               ///< Query heads that share the KV head.
+  uint32_t group = 1;                         ///< Query heads that share the KV head.
   uint32_t key_dim = 0, value_dim = 0;
-  uint32_t window = 0;              ///< Tokens seen, itself included; 0 = all.
-  float scale = 1.0f;               ///< Of the scores.
+  uint32_t window = 0;  ///< Tokens seen, itself included; 0 = all.
+  float scale = 1.0f;   ///< Of the scores.
 };
 
 /// Grows to the largest task seen, then allocates no more.

@@ -12,8 +12,8 @@ namespace kvist {
 }  // namespace kvist
 
 /// Aborts unless `condition` holds.
-#define KVIST_CHECK(condition)                                                \
-  do {                                                                        \
-    if (!(condition)) [[unlikely]]                                            \
-      ::kvist::CheckFailed(__FILE__, __LINE__, #condition);                   \
+#define KVIST_CHECK(condition)                              \
+  do {                                                      \
+    if (!(condition)) [[unlikely]]                          \
+      ::kvist::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)

@@ -12,10 +12,16 @@ namespace kvist {
 
 constexpr TimeNs kTimeNever{INT64_MAX};
 
-constexpr TimeNs operator+(TimeNs t, int64_t ns) { return TimeNs{t.value + ns}; }
+constexpr TimeNs operator+(TimeNs t, int64_t ns) {
+  return TimeNs{t.value + ns};
+}
 /// Distance in nanoseconds.
-constexpr int64_t operator-(TimeNs a, TimeNs b) { return a.value - b.value; }
-constexpr double Seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+constexpr int64_t operator-(TimeNs a, TimeNs b) {
+  return a.value - b.value;
+}
+constexpr double Seconds(int64_t ns) {
+  return static_cast<double>(ns) * 1e-9;
+}
 
 /// Monotonic time. Threads: any.
 class Clock {

@@ -15,7 +15,9 @@
 namespace kvist {
 
 /// std::string_view as Abseil's: Debian builds Abseil with a string_view of its own, and the two do not convert.
-inline absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
+inline absl::string_view ToAbsl(std::string_view text) {
+  return {text.data(), text.size()};
+}
 
 /// absl::StrCat that also takes std::string_view.
 template <class... Args>
@@ -39,11 +41,11 @@ inline absl::Status Annotate(const absl::Status& status, absl::string_view place
 }  // namespace kvist
 
 /// Returns from the enclosing function when `expr` is an error.
-#define KVIST_RETURN_IF_ERROR(expr)                                   \
-  do {                                                                \
-    if (absl::Status kvist_status = (expr); !kvist_status.ok()) {     \
-      return kvist_status;                                            \
-    }                                                                 \
+#define KVIST_RETURN_IF_ERROR(expr)                               \
+  do {                                                            \
+    if (absl::Status kvist_status = (expr); !kvist_status.ok()) { \
+      return kvist_status;                                        \
+    }                                                             \
   } while (false)
 
 #define KVIST_CONCAT_INNER(a, b) a##b

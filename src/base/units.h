@@ -23,9 +23,9 @@ struct Strong {
   }
 };
 
-using PageId = Strong<struct PageIdTag, uint64_t>;    ///< Logical address: span:28 | layer:8 | lane:8 | block:20.
-using SpanId = Strong<struct SpanIdTag, uint32_t>;    ///< Process-local; a span's content id is 128-bit and global.
-using FrameId = Strong<struct FrameIdTag, uint32_t>;  ///< Index of a frame of the hot tier.
+using PageId = Strong<struct PageIdTag, uint64_t>;        ///< Logical address: span:28 | layer:8 | lane:8 | block:20.
+using SpanId = Strong<struct SpanIdTag, uint32_t>;        ///< Process-local; a span's content id is 128-bit and global.
+using FrameId = Strong<struct FrameIdTag, uint32_t>;      ///< Index of a frame of the hot tier.
 using RequestId = Strong<struct RequestIdTag, uint64_t>;  ///< Unique for the process lifetime.
 using TenantId = Strong<struct TenantIdTag, uint32_t>;    ///< 0 = shared.
 using TokenId = Strong<struct TokenIdTag, uint32_t>;      ///< Index into the vocabulary.

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <memory>
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
+#include <boost/json.hpp>
 
 #include "cli/commands.h"
 #include "lab/speed.h"
@@ -49,15 +49,14 @@ int RunBench(const BenchFlags& flags) {
                  speed.tokens_per_s.front(), speed.tokens_per_s.back(), (*runtime)->threads, isa);
       continue;
     }
-    const boost::json::object line{{"name", speed.name},
-                                   {"model", (*runtime)->model_id},
-                                   {"type", MainType(*(*runtime)->model->file)},
-                                   {"threads", (*runtime)->threads},
-                                   {"isa", isa.substr(isa.find('-') + 1)},
-                                   {"tokens_per_s",
-                                    {{"median", speed.median()},
-                                     {"min", speed.tokens_per_s.front()},
-                                     {"max", speed.tokens_per_s.back()}}}};
+    const boost::json::object line{
+        {"name", speed.name},
+        {"model", (*runtime)->model_id},
+        {"type", MainType(*(*runtime)->model->file)},
+        {"threads", (*runtime)->threads},
+        {"isa", isa.substr(isa.find('-') + 1)},
+        {"tokens_per_s",
+         {{"median", speed.median()}, {"min", speed.tokens_per_s.front()}, {"max", speed.tokens_per_s.back()}}}};
     fmt::print("{}\n", boost::json::serialize(line));
   }
   return 0;

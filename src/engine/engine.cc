@@ -90,8 +90,8 @@ absl::Status Engine::Check(const Request& request) const {
   const size_t prompt = request.input.prompt.size();
   if (prompt == 0) return absl::InvalidArgumentError("the prompt is empty");
   if (prompt >= context_tokens_max_) {
-    return absl::InvalidArgumentError(Cat("the prompt has ", prompt, " tokens, but prompt and output together can have ",
-                                          context_tokens_max_));
+    return absl::InvalidArgumentError(
+        Cat("the prompt has ", prompt, " tokens, but prompt and output together can have ", context_tokens_max_));
   }
   const uint32_t vocab = executor_.Limits().vocab_size;
   for (TokenId token : request.input.prompt) {
@@ -146,11 +146,20 @@ void Engine::Finish(RequestId id, FinishReason reason, absl::Status status) {
     list->erase(it);
     if (request->has_memory) memory_.End(id);
     switch (reason) {
-      case FinishReason::kStop: ++work_.finished_stop; break;
-      case FinishReason::kLength: ++work_.finished_length; break;
-      case FinishReason::kCancelled: ++work_.finished_cancelled; break;
-      case FinishReason::kError: ++work_.finished_error; break;
-      case FinishReason::kNone: break;
+      case FinishReason::kStop:
+        ++work_.finished_stop;
+        break;
+      case FinishReason::kLength:
+        ++work_.finished_length;
+        break;
+      case FinishReason::kCancelled:
+        ++work_.finished_cancelled;
+        break;
+      case FinishReason::kError:
+        ++work_.finished_error;
+        break;
+      case FinishReason::kNone:
+        break;
     }
     if (request->sink) {
       GenerationEvent event{.id = id, .finish = reason, .status = std::move(status), .usage = request->usage};

@@ -2,9 +2,9 @@
 
 /// @file
 /// The step loop: requests come in, a policy decides how far each advances, an executor computes, tokens go out.
-/// One thread owns all of it and calls RunOnce; other threads only post (Submit, Cancel). The engine waits for nothing but
-/// its executor and its inbox, and takes time from the injected Clock, so the same loop serves users and runs in virtual time.
-/// Non-goals: HTTP, templates, what an executor is.
+/// One thread owns all of it and calls RunOnce; other threads only post (Submit, Cancel). The engine waits for nothing
+/// but its executor and its inbox, and takes time from the injected Clock, so the same loop serves users and runs in
+/// virtual time. Non-goals: HTTP, templates, what an executor is.
 
 #include <atomic>
 #include <condition_variable>
@@ -39,8 +39,8 @@ struct EngineStats {
   uint64_t prompt_tokens = 0, cached_tokens = 0, computed_tokens = 0, generated_tokens = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   uint64_t kv_frames = 0, kv_frames_free = 0, kv_frames_cached = 0;
-  uint64_t step_ns = 0;            ///< Sum of step times.
-  TimeNs last_step_at{0};          ///< Start of the running step, or end of the last one.
+  uint64_t step_ns = 0;    ///< Sum of step times.
+  TimeNs last_step_at{0};  ///< Start of the running step, or end of the last one.
 };
 
 class Engine {
@@ -50,8 +50,8 @@ class Engine {
          const Clock& clock, const EngineOptions& options = {});
   ~Engine();
 
-  /// Queues a request. `sink` is called on the engine thread, in order; the last event has a finish reason. A request that can
-  /// never run ends with an InvalidArgument event; a full queue ends it with ResourceExhausted. Any thread.
+  /// Queues a request. `sink` is called on the engine thread, in order; the last event has a finish reason. A request
+  /// that can never run ends with an InvalidArgument event; a full queue ends it with ResourceExhausted. Any thread.
   RequestId Submit(GenerationRequest request, EventSink sink);
 
   /// Ends a request at once, whatever it is doing; its last event says kCancelled. Unknown ids are ignored. Any thread.
@@ -84,7 +84,8 @@ class Engine {
   void ApplyCancel(RequestId id);
   void Preempt(Request& request);
   void AddSlice(Request& request, uint32_t tokens);
-  void ApplySlice(const step::StepResult& result, uint32_t slice_index, uint32_t sampled_index, uint32_t logprobs_index);
+  void ApplySlice(const step::StepResult& result, uint32_t slice_index, uint32_t sampled_index,
+                  uint32_t logprobs_index);
   void Finish(RequestId id, FinishReason reason, absl::Status status = absl::OkStatus());
   bool CancelAll();
   void FailAll(const absl::Status& status);

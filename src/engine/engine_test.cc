@@ -1,5 +1,5 @@
-// The engine on the real small model: output does not depend on company, chunking, memory pressure or cached prefixes, and
-// every frame comes back whatever happens to a request.
+// The engine on the real small model: output does not depend on company, chunking, memory pressure or cached prefixes,
+// and every frame comes back whatever happens to a request.
 
 #include "engine/engine.h"
 
@@ -116,8 +116,10 @@ class Bench {
   std::map<uint64_t, std::shared_ptr<Answer>> answers_;
 };
 
-constexpr std::string_view kStory = "Once upon a time, a kind boy named Ben lived near the museum. Every day, he went to the";
-constexpr std::string_view kOther = "The purple key opens the shiny suitcase. Use the orange key for the small trunk. Then";
+constexpr std::string_view kStory =
+    "Once upon a time, a kind boy named Ben lived near the museum. Every day, he went to the";
+constexpr std::string_view kOther =
+    "The purple key opens the shiny suitcase. Use the orange key for the small trunk. Then";
 
 TEST(Engine, GreedyOutputIsTheSameAloneBatchedChunkedAndFromCache) {
   const Answer alone = Bench({.reuse = false}).Solo(Bench({}).Greedy(kStory));

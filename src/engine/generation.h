@@ -27,7 +27,7 @@ struct GenerationRequest {
   bool strip_leading_space = false;     ///< Drop the first space of the output (see Detokenizer).
   uint64_t cache_namespace = 0;         ///< Prompts share KV blocks only inside a namespace.
   TenantId tenant{};
-  uint8_t priority = 128;               ///< 0 = most urgent.
+  uint8_t priority = 128;  ///< 0 = most urgent.
   TimeNs first_token_due = kTimeNever;
 };
 
@@ -49,12 +49,12 @@ struct TokenEvent {
 /// Part of a request's output. Text never ends inside a character or inside what may become a stop string.
 struct GenerationEvent {
   RequestId id;
-  std::string text;                 ///< May be empty.
-  std::vector<TokenEvent> tokens;   ///< Tokens whose text is complete with this event; only when logprobs are wanted.
-  std::vector<TokenId> token_ids;   ///< The same tokens, always.
+  std::string text;                ///< May be empty.
+  std::vector<TokenEvent> tokens;  ///< Tokens whose text is complete with this event; only when logprobs are wanted.
+  std::vector<TokenId> token_ids;  ///< The same tokens, always.
   FinishReason finish = FinishReason::kNone;
-  absl::Status status;              ///< Not OK only with kError.
-  Usage usage;                      ///< So far.
+  absl::Status status;  ///< Not OK only with kError.
+  Usage usage;          ///< So far.
 };
 
 using EventSink = std::function<void(GenerationEvent&&)>;

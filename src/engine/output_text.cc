@@ -33,7 +33,8 @@ bool OutputText::Push(TokenEvent token) {
   }
   pending_.resize(found);
   ready_ = found;
-  std::erase_if(held_, [&](const HeldToken& h) { return h.text_end > taken_ + found && h.text_begin >= taken_ + found; });
+  std::erase_if(held_,
+                [&](const HeldToken& h) { return h.text_end > taken_ + found && h.text_begin >= taken_ + found; });
   all_ready_ = stopped_ = true;
   return true;
 }

@@ -37,9 +37,9 @@ class OutputText {
 
   Detokenizer detokenizer_;
   std::vector<std::string> stop_;
-  std::string pending_;          ///< Text not yet ready, then ready text up to ready_.
-  size_t ready_ = 0;             ///< Bytes of pending_ that may be shown.
-  size_t taken_ = 0;             ///< Bytes handed out before pending_.
+  std::string pending_;  ///< Text not yet ready, then ready text up to ready_.
+  size_t ready_ = 0;     ///< Bytes of pending_ that may be shown.
+  size_t taken_ = 0;     ///< Bytes handed out before pending_.
   std::vector<HeldToken> held_;
   bool stopped_ = false;
   bool all_ready_ = false;

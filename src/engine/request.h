@@ -12,7 +12,8 @@
 namespace kvist::engine {
 
 struct Request {
-  Request(RequestId request_id, GenerationRequest request_input, EventSink event_sink, const Tokenizer& tokenizer, TimeNs now)
+  Request(RequestId request_id, GenerationRequest request_input, EventSink event_sink, const Tokenizer& tokenizer,
+          TimeNs now)
       : id(request_id),
         input(std::move(request_input)),
         sink(std::move(event_sink)),
@@ -28,14 +29,14 @@ struct Request {
   EventSink sink;
   std::vector<TokenId> tokens;  ///< Prompt, then output. Known; the first `computed` have keys and values.
   uint32_t computed = 0;
-  bool has_memory = false;      ///< Has a KV sequence.
-  bool in_step = false;         ///< The running step has a slice of it.
+  bool has_memory = false;  ///< Has a KV sequence.
+  bool in_step = false;     ///< The running step has a slice of it.
   bool cancelled = false;
-  uint32_t output_max = 0;      ///< Set at admission.
+  uint32_t output_max = 0;  ///< Set at admission.
   OutputText text;
   Usage usage;
   const TimeNs arrived_at;
-  std::vector<step::TokenCount> counts;                    ///< For penalties; empty unless some are set.
+  std::vector<step::TokenCount> counts;  ///< For penalties; empty unless some are set.
   absl::flat_hash_map<TokenId, uint32_t> counts_index;
   bool counted = false;
 

@@ -12,7 +12,8 @@ namespace kvist::kernels {
 ///
 /// exp(x):  x to [kExpMin, kExpMax]; n = round(x * log2 e) by adding 1.5 * 2^23; r = x - n ln 2 with two fma;
 ///          p = 1 + r + r^2 (c0 + c1 r + ... + c4 r^4) by Horner's rule in fma;  (p * 2^(n >> 1)) * 2^(n - (n >> 1)).
-/// tanh(x): a = |x|; a < 0.625: fma(a * z, t0 + t1 z + ... + t4 z^4, a), z = a * a;  else 1 - 2 / (exp(2 a) + 1); the sign of x.
+/// tanh(x): a = |x|; a < 0.625: fma(a * z, t0 + t1 z + ... + t4 z^4, a), z = a * a;  else 1 - 2 / (exp(2 a) + 1); the
+/// sign of x.
 struct MathConstants {
   static constexpr float kExpMin = -104.0f;  ///< exp rounds to 0 from here on.
   static constexpr float kExpMax = 89.0f;    ///< exp is infinite from here on.

@@ -83,9 +83,15 @@ void FramePool::CheckInvariants() const {
   FrameCounts seen;
   for (const Entry& entry : entries_) {
     switch (entry.state) {
-      case FrameState::kFree: ++seen.free; break;
-      case FrameState::kCached: ++seen.cached; break;
-      case FrameState::kReferenced: ++seen.referenced; break;
+      case FrameState::kFree:
+        ++seen.free;
+        break;
+      case FrameState::kCached:
+        ++seen.cached;
+        break;
+      case FrameState::kReferenced:
+        ++seen.referenced;
+        break;
     }
     KVIST_CHECK((entry.state == FrameState::kReferenced) == (entry.references > 0));
   }

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// The fixed set of frames of the hot tier, by number: who is free, who is referenced, who is only cached, and which cached
-/// frame was used longest ago. Pure bookkeeping; the bytes belong to FrameArena, or to nobody on an emulated device.
-/// Threads: engine thread only. Non-goals: contents, addresses.
+/// The fixed set of frames of the hot tier, by number: who is free, who is referenced, who is only cached, and which
+/// cached frame was used longest ago. Pure bookkeeping; the bytes belong to FrameArena, or to nobody on an emulated
+/// device. Threads: engine thread only. Non-goals: contents, addresses.
 
 #include <cstdint>
 #include <optional>

@@ -103,9 +103,13 @@ void KvMemory::End(RequestId id) {
   sequences_.erase(it);
 }
 
-SpanId KvMemory::SpanOf(RequestId id) const { return sequences_.at(id).span; }
+SpanId KvMemory::SpanOf(RequestId id) const {
+  return sequences_.at(id).span;
+}
 
-uint32_t KvMemory::CommittedTokens(RequestId id) const { return sequences_.at(id).committed; }
+uint32_t KvMemory::CommittedTokens(RequestId id) const {
+  return sequences_.at(id).committed;
+}
 
 uint32_t KvMemory::BlocksHeld(RequestId id) const {
   return static_cast<uint32_t>(spans_.Frames(sequences_.at(id).span).size());

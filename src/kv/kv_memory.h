@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// The KV memory of one executor as the engine sees it: sequences grow, commit what was computed and end; what they computed
-/// stays cached by content until its frame is wanted. Threads: engine thread only. Errors: none; running out of frames is an
-/// answer (`Reserve` = false). Non-goals: bytes (FrameArena), scheduling, preemption.
+/// The KV memory of one executor as the engine sees it: sequences grow, commit what was computed and end; what they
+/// computed stays cached by content until its frame is wanted. Threads: engine thread only. Errors: none; running out
+/// of frames is an answer (`Reserve` = false). Non-goals: bytes (FrameArena), scheduling, preemption.
 ///
 /// After every call each frame is free, cached or referenced, and the counts add up to the pool.
 
@@ -20,7 +20,9 @@
 namespace kvist::kv {
 
 /// Blocks that `tokens` occupy.
-constexpr uint32_t BlocksFor(uint64_t tokens) { return static_cast<uint32_t>((tokens + kBlockTokens - 1) / kBlockTokens); }
+constexpr uint32_t BlocksFor(uint64_t tokens) {
+  return static_cast<uint32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
+}
 
 struct KvMemoryOptions {
   uint32_t frames_count = 0;
@@ -44,8 +46,8 @@ class KvMemory {
   /// @return false when even that is not enough; then nothing changed.
   bool Reserve(RequestId id, uint32_t tokens_total);
 
-  /// The executor has written keys and values of `tokens`, which follow those committed before. Full blocks are sealed, and
-  /// published for reuse. REQUIRES: reserved.
+  /// The executor has written keys and values of `tokens`, which follow those committed before. Full blocks are sealed,
+  /// and published for reuse. REQUIRES: reserved.
   void Commit(RequestId id, std::span<const TokenId> tokens);
 
   /// Ends a sequence; its published blocks stay cached, the rest is free.
@@ -70,9 +72,9 @@ class KvMemory {
  private:
   struct Sequence {
     SpanId span;
-    uint32_t committed = 0;             ///< Tokens.
-    ContentId chain;                    ///< Of the last sealed block.
-    std::vector<TokenId> open_tokens;   ///< Committed tokens of the block that is not full yet.
+    uint32_t committed = 0;            ///< Tokens.
+    ContentId chain;                   ///< Of the last sealed block.
+    std::vector<TokenId> open_tokens;  ///< Committed tokens of the block that is not full yet.
   };
 
   std::optional<FrameId> TakeFrame();

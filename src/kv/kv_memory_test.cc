@@ -84,8 +84,9 @@ TEST(KvMemory, ForgetsTheDeepestBlockOfTheOldestSequenceFirst) {
   memory.CheckInvariants();
 }
 
-/// Random programs against an oracle that knows which prefixes exist at all: a hit must be a prefix that was once committed
-/// in that namespace, frames are accounted for after every step, and two sequences never own one unsealed block.
+/// Random programs against an oracle that knows which prefixes exist at all: a hit must be a prefix that was once
+/// committed in that namespace, frames are accounted for after every step, and two sequences never own one unsealed
+/// block.
 TEST(KvMemory, RandomProgramsKeepEveryFrameAccountedFor) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     Prng prng(seed);

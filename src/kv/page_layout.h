@@ -2,8 +2,8 @@
 
 /// @file
 /// Where the pages of one block lie inside its frame. A block is `kBlockTokens` tokens of a span; a page is one
-/// (block, layer, lane); a lane is a row of the table below. All pages of a block lie in one extent: frame = [layer][lane].
-/// Plain data, immutable. Non-goals: which frame holds which block.
+/// (block, layer, lane); a lane is a row of the table below. All pages of a block lie in one extent: frame =
+/// [layer][lane]. Plain data, immutable. Non-goals: which frame holds which block.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,10 +22,10 @@ enum class LaneKind : uint8_t {
 /// One row of the page-layout table.
 struct Lane {
   LaneKind kind;
-  uint16_t head;         ///< KV head.
-  uint32_t width;        ///< Elements of one token.
-  uint32_t page_bytes;   ///< Multiple of 64.
-  uint64_t offset;       ///< Bytes from the start of the layer's part of a frame.
+  uint16_t head;        ///< KV head.
+  uint32_t width;       ///< Elements of one token.
+  uint32_t page_bytes;  ///< Multiple of 64.
+  uint64_t offset;      ///< Bytes from the start of the layer's part of a frame.
 };
 
 /// The layout of a model's blocks, the same for every layer.

@@ -9,7 +9,9 @@
 namespace kvist::kv {
 namespace {
 
-ContentId FromHash(XXH128_hash_t hash) { return {hash.low64, hash.high64}; }
+ContentId FromHash(XXH128_hash_t hash) {
+  return {hash.low64, hash.high64};
+}
 
 }  // namespace
 

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// Finds the frame of a block by its content: the namespace, the tokens before it and its own tokens. A match is exact: the
-/// 128-bit chain hash only finds the candidate, then its tokens and its parent frame are compared.
-/// Threads: engine thread only. Non-goals: reference counts, eviction order.
+/// Finds the frame of a block by its content: the namespace, the tokens before it and its own tokens. A match is exact:
+/// the 128-bit chain hash only finds the candidate, then its tokens and its parent frame are compared. Threads: engine
+/// thread only. Non-goals: reference counts, eviction order.
 
 #include <array>
 #include <cstdint>
@@ -36,8 +36,10 @@ class PrefixIndex {
  public:
   explicit PrefixIndex(uint32_t frames_count) : frames_(frames_count) {}
 
-  /// The frame whose block has content `id`, or nullopt. `parent` is the frame matched before it; nullopt for the first block.
-  std::optional<FrameId> Find(const ContentId& id, std::optional<FrameId> parent, std::span<const TokenId> tokens) const;
+  /// The frame whose block has content `id`, or nullopt. `parent` is the frame matched before it; nullopt for the first
+  /// block.
+  std::optional<FrameId> Find(const ContentId& id, std::optional<FrameId> parent,
+                              std::span<const TokenId> tokens) const;
 
   /// REQUIRES: Find(id, ...) is nullopt and `frame` is not in the index. A hash collision leaves the frame out.
   void Insert(const ContentId& id, std::optional<FrameId> parent, std::span<const TokenId> tokens, FrameId frame);

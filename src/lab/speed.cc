@@ -41,7 +41,8 @@ class Sequences {
     plan_.Clear();
     plan_.id = StepId{next_step_++};
     for (uint32_t i = 0; i < lengths_.size(); ++i) {
-      if (!memory_.Reserve(Id(i), lengths_[i] + chunk)) return absl::InvalidArgumentError("KV memory is too small for this");
+      if (!memory_.Reserve(Id(i), lengths_[i] + chunk))
+        return absl::InvalidArgumentError("KV memory is too small for this");
       const SpanId span = memory_.SpanOf(Id(i));
       step::Slice slice{.request = Id(i),
                         .position = lengths_[i],

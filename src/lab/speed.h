@@ -16,15 +16,15 @@
 namespace kvist::lab {
 
 struct SpeedOptions {
-  uint32_t prompt_tokens = 512;   ///< 0 = no prompt measurement.
-  uint32_t decode_tokens = 128;   ///< Per sequence; 0 = no decode measurement.
-  uint32_t batch = 1;             ///< Sequences that decode side by side.
-  uint32_t context_tokens = 0;    ///< Tokens before the first decoded one.
-  uint32_t repetitions = 3;       ///< After one that is not counted.
+  uint32_t prompt_tokens = 512;  ///< 0 = no prompt measurement.
+  uint32_t decode_tokens = 128;  ///< Per sequence; 0 = no decode measurement.
+  uint32_t batch = 1;            ///< Sequences that decode side by side.
+  uint32_t context_tokens = 0;   ///< Tokens before the first decoded one.
+  uint32_t repetitions = 3;      ///< After one that is not counted.
 };
 
 struct Speed {
-  std::string name;  ///< "pp512", "tg128", "tg128@b8", "tg128@c4096".
+  std::string name;                  ///< "pp512", "tg128", "tg128@b8", "tg128@c4096".
   std::vector<double> tokens_per_s;  ///< Sorted; one per repetition.
   double median() const { return tokens_per_s[tokens_per_s.size() / 2]; }
 };

@@ -21,7 +21,9 @@ std::string GraphBuilder::FullName(std::string_view name) const {
   return name.starts_with('.') ? Cat("blk.", layer_, name) : std::string(name);
 }
 
-bool GraphBuilder::Has(std::string_view weight) const { return file_.FindTensor(FullName(weight)) != nullptr; }
+bool GraphBuilder::Has(std::string_view weight) const {
+  return file_.FindTensor(FullName(weight)) != nullptr;
+}
 
 WeightId GraphBuilder::AddWeight(std::string_view name, WeightRole role, std::vector<uint64_t> dims) {
   std::string full = FullName(name);
@@ -30,8 +32,8 @@ WeightId GraphBuilder::AddWeight(std::string_view name, WeightRole role, std::ve
     status_.Update(absl::InvalidArgumentError(Cat(file_.label(), ": tensor ", full, " is missing")));
   } else if (tensor->dims != dims) {
     status_.Update(absl::InvalidArgumentError(Cat(file_.label(), ": tensor ", full, " has shape [",
-                                                           absl::StrJoin(tensor->dims, ", "), "], expected [",
-                                                           absl::StrJoin(dims, ", "), "]")));
+                                                  absl::StrJoin(tensor->dims, ", "), "], expected [",
+                                                  absl::StrJoin(dims, ", "), "]")));
   }
   graph_.weights.push_back({tensor, role});
   return WeightId{static_cast<uint32_t>(graph_.weights.size() - 1)};
@@ -104,7 +106,9 @@ BufferId GraphBuilder::Gated(BufferId gate, BufferId up, Activation activation) 
   return out;
 }
 
-void GraphBuilder::AddTo(BufferId x, BufferId y) { graph_.ops.push_back(Add{x, y, x, spec_.width}); }
+void GraphBuilder::AddTo(BufferId x, BufferId y) {
+  graph_.ops.push_back(Add{x, y, x, spec_.width});
+}
 
 void GraphBuilder::Output(BufferId x, std::string_view norm_weight, float softcap) {
   BufferId rows = Scratch(spec_.width, /*output_rows=*/true);

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// A model as a flat list of operations over numbered buffers. An architecture file builds it once; an executor prepares it
-/// for its device and runs it for every step. Plain data. Non-goals: how an operation is computed.
+/// A model as a flat list of operations over numbered buffers. An architecture file builds it once; an executor
+/// prepares it for its device and runs it for every step. Plain data. Non-goals: how an operation is computed.
 
 #include <cstdint>
 #include <string>
@@ -20,8 +20,8 @@ namespace kvist::model {
 using BufferId = Strong<struct BufferIdTag, uint16_t>;
 using WeightId = Strong<struct WeightIdTag, uint32_t>;
 
-/// f32 [rows, stride]; rows = tokens of the step, or rows whose logits are wanted when `output_rows`. Operations may use
-/// fewer elements of a row than its stride.
+/// f32 [rows, stride]; rows = tokens of the step, or rows whose logits are wanted when `output_rows`. Operations may
+/// use fewer elements of a row than its stride.
 struct Buffer {
   uint32_t stride = 0;
   bool output_rows = false;
@@ -41,23 +41,23 @@ struct Weight {
 
 enum class Activation : uint8_t { kSilu, kGeluTanh };
 
-struct Embed {      ///< out = scale * embedding[token]
+struct Embed {  ///< out = scale * embedding[token]
   WeightId weight;
   BufferId out;
   uint32_t width = 0;
   float scale = 1.0f;
 };
-struct RmsNorm {    ///< Over each group of `width` elements of a row: out = x / rms(x) * weight
+struct RmsNorm {  ///< Over each group of `width` elements of a row: out = x / rms(x) * weight
   BufferId x, out;
   WeightId weight;
   uint32_t groups = 1, width = 0;
 };
-struct Linear {     ///< out = weight * x (+ bias)
+struct Linear {  ///< out = weight * x (+ bias)
   BufferId x, out;
   WeightId weight;
   std::vector<WeightId> bias;  ///< Empty or one.
 };
-struct Rope {       ///< In place.
+struct Rope {  ///< In place.
   BufferId x;
   uint32_t heads = 0;
   uint16_t rope = 0;  ///< Index into Graph::ropes.
@@ -68,20 +68,20 @@ struct Attention {  ///< Stores k and v, then out = softmax(scale * q k') v over
   uint32_t window = 0;  ///< Tokens seen, itself included; 0 = all.
   float scale = 1.0f;
 };
-struct Add {        ///< out = a + b
+struct Add {  ///< out = a + b
   BufferId a, b, out;
   uint32_t width = 0;
 };
-struct Gated {      ///< out = activation(gate) * up
+struct Gated {  ///< out = activation(gate) * up
   BufferId gate, up, out;
   uint32_t width = 0;
   Activation activation = Activation::kSilu;
 };
-struct Gather {     ///< out = rows of x whose logits are wanted
+struct Gather {  ///< out = rows of x whose logits are wanted
   BufferId x, out;
   uint32_t width = 0;
 };
-struct Softcap {    ///< x = cap * tanh(x / cap), in place
+struct Softcap {  ///< x = cap * tanh(x / cap), in place
   BufferId x;
   uint32_t width = 0;
   float cap = 0;
@@ -103,8 +103,8 @@ class GraphBuilder {
  public:
   GraphBuilder(const GgufFile& file, const ModelSpec& spec) : file_(file), spec_(spec) {}
 
-  /// Names of the following tensors get the prefix "blk.<layer>." where they start with a dot; scratch buffers of the layer
-  /// before are used again.
+  /// Names of the following tensors get the prefix "blk.<layer>." where they start with a dot; scratch buffers of the
+  /// layer before are used again.
   void BeginLayer(uint32_t layer);
 
   uint16_t AddRope(RopeSpec rope);

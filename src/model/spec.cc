@@ -22,8 +22,7 @@ class Keys {
   absl::StatusOr<uint32_t> U32(std::string_view suffix, uint32_t max) const {
     KVIST_ASSIGN_OR_RETURN(uint32_t value, FirstU32(suffix));
     if (value == 0 || value > max) {
-      return absl::InvalidArgumentError(
-          Cat(file_.label(), ": ", Name(suffix), " is ", value, ", expected 1 to ", max));
+      return absl::InvalidArgumentError(Cat(file_.label(), ": ", Name(suffix), " is ", value, ", expected 1 to ", max));
     }
     return value;
   }
@@ -63,12 +62,12 @@ absl::Status ReadShape(const GgufFile& file, const Keys& keys, ModelSpec& spec) 
   KVIST_ASSIGN_OR_RETURN(spec.key_width, keys.U32Or("attention.key_length", spec.width / spec.heads, kHeadWidthMax));
   KVIST_ASSIGN_OR_RETURN(spec.value_width, keys.U32Or("attention.value_length", spec.key_width, kHeadWidthMax));
   if (spec.heads % spec.kv_heads != 0) {
-    return absl::InvalidArgumentError(Cat(file.label(), ": ", spec.heads,
-                                                   " attention heads cannot share ", spec.kv_heads, " KV heads"));
+    return absl::InvalidArgumentError(
+        Cat(file.label(), ": ", spec.heads, " attention heads cannot share ", spec.kv_heads, " KV heads"));
   }
   if (spec.key_width % 16 != 0 || spec.value_width != spec.key_width) {
     return absl::UnimplementedError(Cat(file.label(), ": head widths ", spec.key_width, " (keys) and ",
-                                                 spec.value_width, " (values); expected equal multiples of 16"));
+                                        spec.value_width, " (values); expected equal multiples of 16"));
   }
   return absl::OkStatus();
 }
@@ -97,15 +96,15 @@ absl::Status ApplyYarn(const Keys& keys, double factor, double base, uint32_t or
 absl::Status ApplyFactors(const GgufFile& file, const GgufTensor& tensor, RopeSpec& rope) {
   if (tensor.dtype != DType::kF32 || tensor.Elements() != rope.inv_freq.size()) {
     return absl::InvalidArgumentError(Cat(file.label(), ": tensor ", tensor.name, " has ", tensor.Elements(),
-                                                   " elements of type ", InfoOf(tensor.dtype).name, ", expected ",
-                                                   rope.inv_freq.size(), " of f32"));
+                                          " elements of type ", InfoOf(tensor.dtype).name, ", expected ",
+                                          rope.inv_freq.size(), " of f32"));
   }
   for (size_t i = 0; i < rope.inv_freq.size(); ++i) {
     float factor = 0;
     std::memcpy(&factor, tensor.bytes.data() + i * sizeof(float), sizeof(float));
     if (!(factor > 0) || !std::isfinite(factor)) {
-      return absl::InvalidArgumentError(Cat(file.label(), ": tensor ", tensor.name, " element ", i, " is ",
-                                                     factor, ", expected a positive number"));
+      return absl::InvalidArgumentError(
+          Cat(file.label(), ": tensor ", tensor.name, " element ", i, " is ", factor, ", expected a positive number"));
     }
     rope.inv_freq[i] /= factor;
   }
@@ -123,16 +122,16 @@ absl::StatusOr<ModelSpec> ReadSpec(const GgufFile& file) {
   KVIST_RETURN_IF_ERROR(ReadShape(file, keys, spec));
   KVIST_ASSIGN_OR_RETURN(spec.norm_epsilon, file.GetF32(keys.Name("attention.layer_norm_rms_epsilon")));
   if (!(spec.norm_epsilon >= 0 && spec.norm_epsilon < 1)) {
-    return absl::InvalidArgumentError(Cat(file.label(), ": ", keys.Name("attention.layer_norm_rms_epsilon"),
-                                                   " is ", spec.norm_epsilon, ", expected 0 to 1"));
+    return absl::InvalidArgumentError(Cat(file.label(), ": ", keys.Name("attention.layer_norm_rms_epsilon"), " is ",
+                                          spec.norm_epsilon, ", expected 0 to 1"));
   }
   KVIST_ASSIGN_OR_RETURN(spec.sliding_window, keys.U32Or("attention.sliding_window", 0, 1u << 30));
   KVIST_ASSIGN_OR_RETURN(spec.logit_softcap, keys.F32Or("final_logit_softcapping", 0.0f));
   const GgufTensor* embedding = file.FindTensor("token_embd.weight");
   if (embedding == nullptr || embedding->dims.size() != 2 || embedding->dims[0] != spec.width ||
       embedding->dims[1] > UINT32_MAX) {
-    return absl::InvalidArgumentError(Cat(file.label(), ": tensor token_embd.weight is missing or not [",
-                                                   spec.width, ", vocabulary]"));
+    return absl::InvalidArgumentError(
+        Cat(file.label(), ": tensor token_embd.weight is missing or not [", spec.width, ", vocabulary]"));
   }
   spec.vocab_size = static_cast<uint32_t>(embedding->dims[1]);
   return spec;
@@ -150,8 +149,8 @@ absl::StatusOr<RopeSpec> ReadRope(const GgufFile& file, const ModelSpec& spec, b
   KVIST_ASSIGN_OR_RETURN(float base, keys.F32Or("rope.freq_base", 10000.0f));
   KVIST_ASSIGN_OR_RETURN(float factor, keys.F32Or("rope.scaling.factor", 1.0f));
   if (dims % 2 != 0 || !(base > 1) || !std::isfinite(base) || !(factor > 0) || !std::isfinite(factor)) {
-    return absl::InvalidArgumentError(Cat(file.label(), ": rotary embedding of ", dims, " dimensions, base ",
-                                                   base, ", scaling factor ", factor, " makes no sense"));
+    return absl::InvalidArgumentError(Cat(file.label(), ": rotary embedding of ", dims, " dimensions, base ", base,
+                                          ", scaling factor ", factor, " makes no sense"));
   }
   RopeSpec rope = PlainRope(dims, base, half_split);
   std::string_view type = "none";

@@ -14,18 +14,18 @@ namespace kvist::model {
 
 /// Rotary position embedding of one kind of layer.
 struct RopeSpec {
-  uint32_t dims = 0;          ///< Rotated dimensions of a head; even.
-  bool half_split = false;    ///< Pairs (i, i + dims/2) instead of (2i, 2i + 1).
+  uint32_t dims = 0;             ///< Rotated dimensions of a head; even.
+  bool half_split = false;       ///< Pairs (i, i + dims/2) instead of (2i, 2i + 1).
   std::vector<double> inv_freq;  ///< [dims / 2] radians per position, scaling applied.
-  double magnitude = 1.0;     ///< Multiplies cos and sin (YaRN's attention factor).
+  double magnitude = 1.0;        ///< Multiplies cos and sin (YaRN's attention factor).
 };
 
 /// What every architecture reads. Token and feature counts are plain numbers.
 struct ModelSpec {
-  std::string architecture;   ///< "llama", "qwen2", ...
-  std::string name;           ///< general.name, or empty.
+  std::string architecture;  ///< "llama", "qwen2", ...
+  std::string name;          ///< general.name, or empty.
   uint32_t layers = 0;
-  uint32_t width = 0;         ///< embedding_length
+  uint32_t width = 0;  ///< embedding_length
   uint32_t ffn_width = 0;
   uint32_t heads = 0, kv_heads = 0;
   uint32_t key_width = 0, value_width = 0;  ///< Of one head.
@@ -33,7 +33,7 @@ struct ModelSpec {
   uint32_t context_length = 0;  ///< Trained.
   uint32_t sliding_window = 0;  ///< Tokens a windowed layer sees, itself included; 0 = no windows.
   float norm_epsilon = 0;
-  float logit_softcap = 0;      ///< 0 = none.
+  float logit_softcap = 0;  ///< 0 = none.
 };
 
 /// Reads and checks the common keys. Errors: InvalidArgument naming the key and what is wrong.
@@ -41,7 +41,8 @@ absl::StatusOr<ModelSpec> ReadSpec(const GgufFile& file);
 
 /// Rotary frequencies from the file's base and scaling keys (none, linear, YaRN) and, where present, the per-dimension
 /// factors of `rope_freqs.weight` (Llama 3).
-/// Source of YaRN: Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", ICLR 2024, section 3.
+/// Source of YaRN: Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", ICLR 2024,
+/// section 3.
 absl::StatusOr<RopeSpec> ReadRope(const GgufFile& file, const ModelSpec& spec, bool half_split);
 
 /// Unscaled frequencies for `base`.

@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// From chat messages to prompt tokens, by the model's own template and vocabulary. What people and tools wrote never becomes
-/// a control token: only the template's own text does. Non-goals: HTTP, validation of messages.
+/// From chat messages to prompt tokens, by the model's own template and vocabulary. What people and tools wrote never
+/// becomes a control token: only the template's own text does. Non-goals: HTTP, validation of messages.
 
 #include <array>
 #include <string>
@@ -22,9 +22,9 @@ class ChatEncoder {
   /// Both must outlive this.
   ChatEncoder(const Tokenizer& tokenizer, const ChatTemplate& chat_template);
 
-  /// Renders `inputs` (bos_token and eos_token are filled in here) and encodes the text. A BOS that the template did not
-  /// write is added where the vocabulary asks for it. Where a message spells a control token, the text is cut there, so that
-  /// it is read as ordinary characters. Errors: those of ChatTemplate::Render.
+  /// Renders `inputs` (bos_token and eos_token are filled in here) and encodes the text. A BOS that the template did
+  /// not write is added where the vocabulary asks for it. Where a message spells a control token, the text is cut
+  /// there, so that it is read as ordinary characters. Errors: those of ChatTemplate::Render.
   absl::StatusOr<std::vector<TokenId>> Encode(ChatTemplateInputs inputs) const;
 
  private:

@@ -32,8 +32,8 @@ size_t ValidUtf8Prefix(std::string_view text);
 /// Appends a code point. REQUIRES: a Unicode scalar value.
 void AppendUtf8(uint32_t code, std::string& out);
 
-/// Moves the whole characters at the front of `pending` to the end of `out`, U+FFFD for each maximal subpart that can be none.
-/// An incomplete character at the end stays in `pending`; when `last` it is replaced too.
+/// Moves the whole characters at the front of `pending` to the end of `out`, U+FFFD for each maximal subpart that can
+/// be none. An incomplete character at the end stays in `pending`; when `last` it is replaced too.
 void TakeCharacters(std::string& pending, bool last, std::string& out);
 
 inline constexpr std::string_view kReplacementUtf8 = "\xEF\xBF\xBD";  ///< U+FFFD.

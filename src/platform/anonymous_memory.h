@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// Zeroed memory straight from the system, for arenas and packed weights: page aligned, huge pages where the system grants
-/// them, handed back as a whole.
+/// Zeroed memory straight from the system, for arenas and packed weights: page aligned, huge pages where the system
+/// grants them, handed back as a whole.
 
 #include <cstddef>
 

@@ -94,6 +94,8 @@ uint32_t UsableCores() {
   return std::max(1u, cores);
 }
 
-void JobSequence::Wait(int spin) { Pause(spin); }
+void JobSequence::Wait(int spin) {
+  Pause(spin);
+}
 
 }  // namespace kvist

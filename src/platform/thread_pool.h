@@ -54,8 +54,8 @@ class ThreadPool {
   const uint32_t threads_;
   Function function_ = nullptr;
   void* context_ = nullptr;
-  std::atomic<uint64_t> round_{0};      ///< Bumped for every Run.
-  std::atomic<uint32_t> running_{0};    ///< Workers that have not ended this round.
+  std::atomic<uint64_t> round_{0};    ///< Bumped for every Run.
+  std::atomic<uint32_t> running_{0};  ///< Workers that have not ended this round.
   std::atomic<uint32_t> sleepers_{0};
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
@@ -66,16 +66,17 @@ class ThreadPool {
 /// Cores that this process may use: its affinity mask, and the control group's quota (rounded up) where that is lower.
 uint32_t UsableCores();
 
-/// Lets the workers of one ThreadPool::Run go through a sequence of jobs together. A job is cut into parts; whoever is there
-/// takes the next part, and nobody goes on before all parts are done. A worker whose core was given to somebody else delays
-/// the others by the part that it holds at most: they do the rest without it, and it skips what it missed.
+/// Lets the workers of one ThreadPool::Run go through a sequence of jobs together. A job is cut into parts; whoever is
+/// there takes the next part, and nobody goes on before all parts are done. A worker whose core was given to somebody
+/// else delays the others by the part that it holds at most: they do the rest without it, and it skips what it missed.
 class JobSequence {
  public:
   /// Where a worker stands; take one from Start() before ThreadPool::Run and give each worker a copy.
   using Turn = uint32_t;
   Turn Start() const { return static_cast<Turn>(state_.load(std::memory_order_acquire) >> 32); }
 
-  /// Runs `body(part)` for the parts of [0, parts) that this worker gets. Every worker makes the same calls in the same order.
+  /// Runs `body(part)` for the parts of [0, parts) that this worker gets. Every worker makes the same calls in the same
+  /// order.
   template <class Body>
   void Share(Turn& turn, uint32_t parts, Body&& body) {
     if (parts == 0) return;

@@ -31,7 +31,9 @@ TEST(ThreadPool, WakesAfterSleeping) {
 }
 
 constexpr uint32_t kJobs = 60;
-constexpr uint32_t PartsOf(uint32_t job) { return job * 7 % 13; }  // Sometimes none.
+constexpr uint32_t PartsOf(uint32_t job) {
+  return job * 7 % 13;
+}  // Sometimes none.
 
 /// What part `part` of `job` makes from everything that the job before it made.
 uint64_t Combine(const std::vector<uint64_t>& before, uint32_t job, uint32_t part) {

@@ -71,7 +71,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
     KVIST_ASSIGN_OR_RETURN(isa, kernels::ParseIsa(options.isa));
   }
   const sched::PolicyEntry* policy = sched::FindPolicy(options.policy);
-  if (policy == nullptr) return absl::InvalidArgumentError(Cat("no scheduling policy is called \"", options.policy, "\""));
+  if (policy == nullptr)
+    return absl::InvalidArgumentError(Cat("no scheduling policy is called \"", options.policy, "\""));
   runtime->policy = policy->make({.chunk_tokens_max = options.chunk_tokens_max});
 
   const uint32_t context = options.context_tokens_max != 0 ? options.context_tokens_max : spec.context_length;

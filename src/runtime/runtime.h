@@ -29,10 +29,10 @@ struct RuntimeOptions {
   uint32_t context_tokens_max = 0;  ///< 0 = the model's trained context, or what KV memory holds if that is less.
   uint32_t tokens_per_step_max = 512;
   uint32_t chunk_tokens_max = 512;
-  uint32_t requests_max = 64;       ///< Running at once.
+  uint32_t requests_max = 64;  ///< Running at once.
   uint32_t waiting_max = 1024;
   std::string policy = "chunked";
-  bool reuse = true;                ///< Keep finished KV blocks for later prompts.
+  bool reuse = true;  ///< Keep finished KV blocks for later prompts.
   exec::LoadProgress progress;
 };
 
@@ -46,8 +46,8 @@ struct Runtime {
   std::unique_ptr<kv::KvMemory> memory;
   std::unique_ptr<exec::CpuExecutor> executor;
   std::unique_ptr<sched::SchedulerPolicy> policy;
-  std::unique_ptr<engine::Engine> engine;     ///< Not started.
-  std::string model_id;                       ///< File name without folder and ending.
+  std::unique_ptr<engine::Engine> engine;  ///< Not started.
+  std::string model_id;                    ///< File name without folder and ending.
   uint64_t kv_bytes = 0;
   uint32_t threads = 0;
 };

@@ -60,7 +60,8 @@ class ChunkedPolicy final : public SchedulerPolicy {
     Take(running[i], tokens, decision);
   }
 
-  /// Takes the youngest running request off, with what this step had planned for it. REQUIRES: it is running[kept_ - 1].
+  /// Takes the youngest running request off, with what this step had planned for it. REQUIRES: it is running[kept_ -
+  /// 1].
   void Preempt(const RequestView& view, StepDecision& decision) {
     --kept_;
     decision.preempt.push_back(view.id);

@@ -68,7 +68,8 @@ TEST(Policies, RandomQueuesNeverBreakTheBudget) {
         const uint32_t known = 1 + static_cast<uint32_t>(prng.Below(200));
         running.push_back(View(id++, known, static_cast<uint32_t>(prng.Below(4) == 0 ? prng.Below(known) : known - 1)));
       }
-      for (uint64_t n = prng.Below(10); n > 0; --n) waiting.push_back(View(id++, 1 + static_cast<uint32_t>(prng.Below(200)), 0));
+      for (uint64_t n = prng.Below(10); n > 0; --n)
+        waiting.push_back(View(id++, 1 + static_cast<uint32_t>(prng.Below(200)), 0));
       const StepBudget budget{.tokens_max = 1 + static_cast<uint32_t>(prng.Below(80)),
                               .requests_max = 1 + static_cast<uint32_t>(prng.Below(8)),
                               .blocks_free = static_cast<uint32_t>(prng.Below(30)),
@@ -94,9 +95,15 @@ TEST(FindFault, NamesEachKindOfFault) {
   EXPECT_NE(fault({.advance = {{RequestId{1}, 1}, {RequestId{1}, 1}}}), "");
   EXPECT_NE(fault({.advance = {{RequestId{1}, 1}}, .preempt = {RequestId{1}}}), "");
   EXPECT_NE(fault({.preempt = {RequestId{2}}}), "");
-  EXPECT_NE(fault({.advance = {{RequestId{2}, 10}}}, {.tokens_max = 9, .requests_max = 8, .blocks_free = 9, .block_tokens = 16}), "");
-  EXPECT_NE(fault({.advance = {{RequestId{2}, 1}}}, {.tokens_max = 9, .requests_max = 0, .blocks_free = 9, .block_tokens = 16}), "");
-  EXPECT_NE(fault({.advance = {{RequestId{2}, 1}}}, {.tokens_max = 9, .requests_max = 8, .blocks_free = 0, .block_tokens = 16}), "");
+  EXPECT_NE(fault({.advance = {{RequestId{2}, 10}}},
+                  {.tokens_max = 9, .requests_max = 8, .blocks_free = 9, .block_tokens = 16}),
+            "");
+  EXPECT_NE(fault({.advance = {{RequestId{2}, 1}}},
+                  {.tokens_max = 9, .requests_max = 0, .blocks_free = 9, .block_tokens = 16}),
+            "");
+  EXPECT_NE(fault({.advance = {{RequestId{2}, 1}}},
+                  {.tokens_max = 9, .requests_max = 8, .blocks_free = 0, .block_tokens = 16}),
+            "");
 }
 
 }  // namespace

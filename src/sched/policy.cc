@@ -22,7 +22,9 @@ const RequestView* FindView(std::span<const RequestView> views, RequestId id) {
 
 }  // namespace
 
-std::span<const PolicyEntry> Policies() { return kPolicies; }
+std::span<const PolicyEntry> Policies() {
+  return kPolicies;
+}
 
 const PolicyEntry* FindPolicy(std::string_view name) {
   auto it = std::ranges::find(kPolicies, name, &PolicyEntry::name);

@@ -19,13 +19,13 @@ struct RequestView {
   RequestId id;
   TenantId tenant;
   TimeNs arrived_at;
-  TimeNs first_token_due;             ///< Absolute instant; kTimeNever = no deadline.
-  uint32_t tokens_known = 0;          ///< Prompt + accepted output + draft tokens.
-  uint32_t tokens_computed = 0;       ///< Tokens whose KV is resident. < tokens_known.
+  TimeNs first_token_due;        ///< Absolute instant; kTimeNever = no deadline.
+  uint32_t tokens_known = 0;     ///< Prompt + accepted output + draft tokens.
+  uint32_t tokens_computed = 0;  ///< Tokens whose KV is resident. < tokens_known.
   uint32_t blocks_held = 0;
   uint32_t output_tokens_predicted = 0;  ///< 0 = unknown.
-  uint64_t prefix_group = 0;          ///< Equal for requests that share their longest cached prefix; 0 = none.
-  uint8_t priority = 0;               ///< 0 = most urgent.
+  uint64_t prefix_group = 0;             ///< Equal for requests that share their longest cached prefix; 0 = none.
+  uint8_t priority = 0;                  ///< 0 = most urgent.
 };
 
 /// Hard limits of one step. A decision that exceeds any of them is a bug.
@@ -70,9 +70,9 @@ class SchedulerPolicy {
                       const StepBudget& budget, TimeNs now, StepDecision& decision) = 0;
 };
 
-/// Decode first, then fill the remaining token budget with prefill chunks in order of arrival, so a long prompt never stalls
-/// running decodes. When blocks run out, the request admitted last is preempted.
-/// Source: Agrawal et al., "Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", OSDI 2024.
+/// Decode first, then fill the remaining token budget with prefill chunks in order of arrival, so a long prompt never
+/// stalls running decodes. When blocks run out, the request admitted last is preempted. Source: Agrawal et al., "Taming
+/// Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", OSDI 2024.
 struct ChunkedOptions {
   uint32_t chunk_tokens_max = 512;  ///< Of one request in one step.
 };

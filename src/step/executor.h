@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// The seam between deciding and computing. The engine sees only this file; the CPU backend, the emulated accelerator and
-/// a remote worker implement it. A plan names memory by logical address; where the bytes lie is the executor's affair.
-/// Non-goals: queues, policies, allocation of pages.
+/// The seam between deciding and computing. The engine sees only this file; the CPU backend, the emulated accelerator
+/// and a remote worker implement it. A plan names memory by logical address; where the bytes lie is the executor's
+/// affair. Non-goals: queues, policies, allocation of pages.
 
 #include <cstdint>
 #include <functional>
@@ -63,15 +63,15 @@ struct Sampling {
 /// One request's share of a step.
 struct Slice {
   RequestId request;
-  uint32_t position = 0;                          ///< Rotary position of the slice's first token.
-  uint32_t tokens_begin = 0, tokens_count = 0;    ///< Into StepPlan::tokens.
+  uint32_t position = 0;                            ///< Rotary position of the slice's first token.
+  uint32_t tokens_begin = 0, tokens_count = 0;      ///< Into StepPlan::tokens.
   uint32_t segments_begin = 0, segments_count = 0;  ///< Into StepPlan::segments: all that may be attended to,
-                                                  ///< this slice's own tokens (the end of `tail`) included.
-  SpanId tail;                                    ///< Open span that receives this slice's keys and values.
-  uint32_t tail_begin = 0;                        ///< Index inside `tail` of the slice's first token.
+                                                    ///< this slice's own tokens (the end of `tail`) included.
+  SpanId tail;                                      ///< Open span that receives this slice's keys and values.
+  uint32_t tail_begin = 0;                          ///< Index inside `tail` of the slice's first token.
   uint32_t commit_count = 0;  ///< Leading tokens kept for good; the rest may be rewritten (drafts, diffusion).
   Mask mask = Mask::kCausal;
-  std::optional<Sampling> sampling;          ///< Absent in mid-prompt.
+  std::optional<Sampling> sampling;             ///< Absent in mid-prompt.
   uint32_t counts_begin = 0, counts_count = 0;  ///< Into StepPlan::counts; for the penalties.
   uint32_t biases_begin = 0, biases_count = 0;  ///< Into StepPlan::biases.
   uint32_t scores_begin = 0, scores_count = 0;  ///< Into StepPlan::score_targets: targets of the last rows, in order.
@@ -88,13 +88,13 @@ struct PageCopy {
 /// Plain data that owns its storage: recorded, replayed, diffed, fuzzed, or sent to another process.
 struct StepPlan {
   StepId id;
-  std::vector<Slice> slices;            ///< [num_slices]
-  std::vector<TokenRef> tokens;         ///< [num_tokens] slice-major.
-  std::vector<Segment> segments;        ///< [sum(segments_count)] slice-major.
+  std::vector<Slice> slices;      ///< [num_slices]
+  std::vector<TokenRef> tokens;   ///< [num_tokens] slice-major.
+  std::vector<Segment> segments;  ///< [sum(segments_count)] slice-major.
   std::vector<PageCopy> copies;
-  std::vector<TokenCount> counts;       ///< [sum(counts_count)]
-  std::vector<TokenBias> biases;        ///< [sum(biases_count)]
-  std::vector<TokenId> score_targets;   ///< [sum(scores_count)] tokens whose log probability is wanted.
+  std::vector<TokenCount> counts;      ///< [sum(counts_count)]
+  std::vector<TokenBias> biases;       ///< [sum(biases_count)]
+  std::vector<TokenId> score_targets;  ///< [sum(scores_count)] tokens whose log probability is wanted.
 
   /// Empties every list and keeps the capacity.
   void Clear();
@@ -107,15 +107,15 @@ struct TokenLogprob {
 
 struct StepResult {
   StepId id;
-  StepPlan plan;                        ///< Handed back: its buffers are reused.
-  std::vector<TokenId> sampled;         ///< [slices with sampling] in slice order.
-  std::vector<TokenLogprob> logprobs;   ///< Per slice that wants them: the chosen token, then logprobs_count best.
-  std::vector<float> scores;            ///< [sum(scores_count)] log probability of each target.
-  std::vector<float> logits;            ///< [sum(logits_rows), vocab_size] row-major; usually empty.
-  std::vector<PageId> missing;          ///< Pages a selection policy wanted and could not have in time.
-  std::vector<float> segment_mass;      ///< [num_segments] attention mass, when asked for.
-  TimeNs started_at, finished_at;       ///< On the executor's Clock, real or virtual.
-  uint64_t bytes_moved = 0;             ///< Weights and KV, counted or modelled.
+  StepPlan plan;                       ///< Handed back: its buffers are reused.
+  std::vector<TokenId> sampled;        ///< [slices with sampling] in slice order.
+  std::vector<TokenLogprob> logprobs;  ///< Per slice that wants them: the chosen token, then logprobs_count best.
+  std::vector<float> scores;           ///< [sum(scores_count)] log probability of each target.
+  std::vector<float> logits;           ///< [sum(logits_rows), vocab_size] row-major; usually empty.
+  std::vector<PageId> missing;         ///< Pages a selection policy wanted and could not have in time.
+  std::vector<float> segment_mass;     ///< [num_segments] attention mass, when asked for.
+  TimeNs started_at, finished_at;      ///< On the executor's Clock, real or virtual.
+  uint64_t bytes_moved = 0;            ///< Weights and KV, counted or modelled.
 };
 
 /// Fixed for the executor's life; the planner stays inside them.
@@ -130,10 +130,11 @@ struct ExecutorLimits {
 
 /// Runs step plans on one device.
 ///
-/// Ordering: results arrive in submission order. Threads: one caller thread. Addresses are translated inside Submit, so the
-/// caller may change its tables for other sequences while a step runs; the spans named by the plan stay as they are until
-/// its result was polled. Errors: InvalidArgument = plan outside Limits(), nothing ran; Unavailable = window full, call
-/// Poll; DataLoss = device memory gone, every request restarts. A plan that breaks its own invariants is a caller bug and aborts.
+/// Ordering: results arrive in submission order. Threads: one caller thread. Addresses are translated inside Submit, so
+/// the caller may change its tables for other sequences while a step runs; the spans named by the plan stay as they are
+/// until its result was polled. Errors: InvalidArgument = plan outside Limits(), nothing ran; Unavailable = window
+/// full, call Poll; DataLoss = device memory gone, every request restarts. A plan that breaks its own invariants is a
+/// caller bug and aborts.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -151,7 +152,8 @@ class Executor {
   /// When Poll can next return something, if the device can tell; nullopt when idle or unknown.
   virtual std::optional<TimeNs> NextCompletion() const = 0;
 
-  /// Called from any thread whenever a step has finished, so that a real-time caller can sleep. Set before the first Submit.
+  /// Called from any thread whenever a step has finished, so that a real-time caller can sleep. Set before the first
+  /// Submit.
   virtual void SetWake(std::function<void()> wake) = 0;
 };
 

@@ -30,7 +30,8 @@ class Program::Compiler {
       const auto* linear = std::get_if<model::Linear>(&op);
       if (linear == nullptr) continue;
       const kernels::PackedMatrix& matrix = weights_.Matrix(linear->weight);
-      if (kernels::UsesQuantizedActivations(matrix.dtype)) most = std::max(most, kernels::ActivationRowBytes(matrix.cols));
+      if (kernels::UsesQuantizedActivations(matrix.dtype))
+        most = std::max(most, kernels::ActivationRowBytes(matrix.cols));
     }
     return most;
   }
@@ -49,7 +50,8 @@ class Program::Compiler {
       buffers.push_back(reserve(rows * strides_.back() * sizeof(float)));
     }
     for (const model::RopeSpec& rope : graph_.ropes) {
-      for (int table = 0; table < 2; ++table) tables.push_back(reserve(size_t{tokens_max_} * rope.dims / 2 * sizeof(float)));
+      for (int table = 0; table < 2; ++table)
+        tables.push_back(reserve(size_t{tokens_max_} * rope.dims / 2 * sizeof(float)));
     }
     const size_t quantized = reserve(std::max(tokens_max_, kHeadRows) * QuantizedRowBytesMax());
     KVIST_ASSIGN_OR_RETURN(program_.workspace_, AnonymousMemory::Map(bytes));
@@ -130,8 +132,9 @@ class Program::Compiler {
   bool in_head_ = false;
 };
 
-absl::StatusOr<Program> Program::Compile(const model::Model& model, const Weights& weights, const kv::PageLayout& layout,
-                                         const kernels::KernelTable& kernels, uint32_t tokens_max, uint32_t threads) {
+absl::StatusOr<Program> Program::Compile(const model::Model& model, const Weights& weights,
+                                         const kv::PageLayout& layout, const kernels::KernelTable& kernels,
+                                         uint32_t tokens_max, uint32_t threads) {
   Program program;
   program.model_ = &model;
   program.weights_ = &weights;

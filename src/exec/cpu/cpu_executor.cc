@@ -37,9 +37,9 @@ absl::StatusOr<std::unique_ptr<CpuExecutor>> CpuExecutor::Create(std::shared_ptr
   kv::PageLayout layout = LayoutOf(executor->model_->spec);
   KVIST_ASSIGN_OR_RETURN(executor->arena_, kv::FrameArena::Create(options.frames_count, layout.frame_bytes()));
   KVIST_ASSIGN_OR_RETURN(executor->weights_, Weights::Pack(executor->model_, executor->pool_, options.progress));
-  KVIST_ASSIGN_OR_RETURN(executor->program_,
-                         Program::Compile(*executor->model_, executor->weights_, layout,
-                                          kernels::KernelsFor(options.isa), options.tokens_per_step_max, options.threads));
+  KVIST_ASSIGN_OR_RETURN(executor->program_, Program::Compile(*executor->model_, executor->weights_, layout,
+                                                              kernels::KernelsFor(options.isa),
+                                                              options.tokens_per_step_max, options.threads));
   executor->step_bytes_ = executor->weights_.packed_bytes();
   executor->runner_ = std::thread([e = executor.get()] { e->RunnerLoop(); });
   return executor;
@@ -107,7 +107,8 @@ void CpuExecutor::RunStep() {
     for (uint32_t first = 0; first < outputs; first += Program::kHeadRows) {
       const uint32_t count = std::min(Program::kHeadRows, outputs - first);
       program_.RunHead(batch_, first, count, worker, jobs_, turn);
-      jobs_.Share(turn, count, [&](uint32_t i) { FinishOutput(batch_.outputs[first + i], program_.Logits(i), worker); });
+      jobs_.Share(turn, count,
+                  [&](uint32_t i) { FinishOutput(batch_.outputs[first + i], program_.Logits(i), worker); });
     }
   });
   result_.bytes_moved = step_bytes_;
@@ -148,8 +149,7 @@ void CpuExecutor::Sample(const OutputRow& output, std::span<const float> logits,
                                        .frequency_penalty = sampling.frequency_penalty,
                                        .seed = sampling.seed};
   const uint64_t position = uint64_t{slice.position} + slice.tokens_count;
-  const uint32_t token =
-      kernels::SampleToken(logits, params, scratch.uses, scratch.biases, position, scratch.sampling);
+  const uint32_t token = kernels::SampleToken(logits, params, scratch.uses, scratch.biases, position, scratch.sampling);
   result_.sampled[output.sampled] = TokenId{token};
   if (output.logprobs < 0) return;
   const double log_sum = kernels::LogSumExp(logits);

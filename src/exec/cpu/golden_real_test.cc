@@ -1,5 +1,6 @@
-// Real weights beside an independent implementation: logits, greedy text, perplexity. Models that are not in this repository
-// are looked for where `kvist pull` puts them and in $KVIST_GOLDEN_MODELS; without the file the test is skipped.
+// Real weights beside an independent implementation: logits, greedy text, perplexity. Models that are not in this
+// repository are looked for where `kvist pull` puts them and in $KVIST_GOLDEN_MODELS; without the file the test is
+// skipped.
 
 #include <gtest/gtest.h>
 
@@ -18,7 +19,8 @@ std::optional<std::filesystem::path> FindModel(const std::string& file) {
   for (const char* name : {"KVIST_GOLDEN_MODELS", "KVIST_MODELS"}) {
     if (const char* value = std::getenv(name)) folders.emplace_back(value);
   }
-  if (const char* home = std::getenv("HOME")) folders.push_back(std::filesystem::path(home) / ".local/share/kvist/models");
+  if (const char* home = std::getenv("HOME"))
+    folders.push_back(std::filesystem::path(home) / ".local/share/kvist/models");
   for (const auto& folder : folders) {
     if (std::filesystem::exists(folder / file)) return folder / file;
   }
@@ -106,7 +108,8 @@ INSTANTIATE_TEST_SUITE_P(All, RealModel,
                          testing::Values("default-f16", "default-q8_0", "smollm2-135m-q4_1", "gemma-3-270m-q4_k_m"),
                          [](const auto& test) {
                            std::string name = test.param;
-                           std::ranges::replace_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+                           std::ranges::replace_if(
+                               name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
                            return name;
                          });
 

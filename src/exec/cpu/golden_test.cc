@@ -29,7 +29,8 @@ TEST_P(GoldenModel, LogitsMatchTheIndependentImplementation) {
   const double deviation = golden.at("deviation").to_number<double>();
   const double int8_error = golden.at("error_int8_activations").to_number<double>();
   const double f16_error = golden.at("error_f16_kv").to_number<double>();
-  // Weights of 16 and 32 bits meet f32 activations: only the 16-bit keys and values remain. Others meet int8 activations.
+  // Weights of 16 and 32 bits meet f32 activations: only the 16-bit keys and values remain. Others meet int8
+  // activations.
   static const std::string kQuantised[] = {"q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0"};
   const bool quantised = std::ranges::find(kQuantised, GetParam()) != std::end(kQuantised);
   const double tolerance = quantised ? 1.5 * int8_error + f16_error : 1e-4 + 0.5 * f16_error;
@@ -60,8 +61,8 @@ TEST_P(GoldenModel, LogitsMatchTheIndependentImplementation) {
   }
 }
 
-/// The promise of DESIGN section 7, point 1, on every architecture and type: the same bits alone, in a batch of eight, in
-/// chunks, on one or several threads and on every instruction set.
+/// The promise of DESIGN section 7, point 1, on every architecture and type: the same bits alone, in a batch of eight,
+/// in chunks, on one or several threads and on every instruction set.
 TEST_P(GoldenModel, SameBitsForEveryBatchChunkThreadCountAndInstructionSet) {
   const std::string path = GoldenFolder() / (GetParam() + ".gguf");
   const std::vector<TokenId> tokens = TokensOf(ReadJson(GoldenFolder() / (GetParam() + ".json")).at("tokens"));
@@ -88,7 +89,8 @@ TEST_P(GoldenModel, SameBitsForEveryBatchChunkThreadCountAndInstructionSet) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenModel, testing::ValuesIn(GoldenNames()), [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(All, GoldenModel, testing::ValuesIn(GoldenNames()),
+                         [](const auto& test) { return test.param; });
 
 }  // namespace
 }  // namespace kvist::exec

@@ -5,7 +5,9 @@
 
 namespace kvist::exec {
 
-std::filesystem::path GoldenFolder() { return KVIST_SOURCE_DIR "/tests/golden"; }
+std::filesystem::path GoldenFolder() {
+  return KVIST_SOURCE_DIR "/tests/golden";
+}
 
 boost::json::object ReadJson(const std::filesystem::path& path) {
   std::ifstream file(path);

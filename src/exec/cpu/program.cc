@@ -10,13 +10,15 @@ namespace kvist::exec {
 
 namespace {
 
-/// Parts of a job per thread: more than one, so that a thread that loses its core for a while does not hold up the others.
+/// Parts of a job per thread: more than one, so that a thread that loses its core for a while does not hold up the
+/// others.
 constexpr uint32_t kPartsPerThread = 4;
 
 }  // namespace
 
 void Program::RunBody(const StepBatch& batch, uint32_t worker, JobSequence& jobs, JobSequence::Turn& turn) {
-  Execute(body_, {.batch = &batch, .worker = worker, .rows = static_cast<uint32_t>(batch.rows.size()), .first_output = 0},
+  Execute(body_,
+          {.batch = &batch, .worker = worker, .rows = static_cast<uint32_t>(batch.rows.size()), .first_output = 0},
           jobs, turn);
 }
 
@@ -90,7 +92,8 @@ void Program::Do(const LinearInstr& instr, const Share& share) {
   const uint32_t groups = kernels::RowGroups(instr.matrix.rows);
   auto [begin, end] = ShareOf(groups, share.part, share.parts);
   const void* x = instr.quantized ? static_cast<const void*>(quantized_) : instr.x.data;
-  const size_t x_stride = instr.quantized ? kernels::ActivationRowBytes(instr.matrix.cols) : instr.x.stride * sizeof(float);
+  const size_t x_stride =
+      instr.quantized ? kernels::ActivationRowBytes(instr.matrix.cols) : instr.x.stride * sizeof(float);
   kernels_->matmul(instr.matrix, x, x_stride, share.rows, begin, end, instr.out.data, instr.out.stride);
   if (instr.bias == nullptr) return;
   const uint32_t first = begin * kernels::kRowGroup;

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// A model's graph made ready for this machine: every buffer allocated, every operation bound to its weights, quantisation
-/// of activations made explicit and shared. Compiled once, run for every step by a team of workers without allocation.
-/// Non-goals: addresses (StepBatch), sampling.
+/// A model's graph made ready for this machine: every buffer allocated, every operation bound to its weights,
+/// quantisation of activations made explicit and shared. Compiled once, run for every step by a team of workers without
+/// allocation. Non-goals: addresses (StepBatch), sampling.
 
 #include <cstdint>
 #include <variant>
@@ -92,8 +92,9 @@ class Program {
   /// Output rows that one run of the head computes; more wanted rows take more runs.
   static constexpr uint32_t kHeadRows = 32;
 
-  static absl::StatusOr<Program> Compile(const model::Model& model, const Weights& weights, const kv::PageLayout& layout,
-                                         const kernels::KernelTable& kernels, uint32_t tokens_max, uint32_t threads);
+  static absl::StatusOr<Program> Compile(const model::Model& model, const Weights& weights,
+                                         const kv::PageLayout& layout, const kernels::KernelTable& kernels,
+                                         uint32_t tokens_max, uint32_t threads);
 
   /// All layers, for every token of the batch. Called by every worker of the team at once; all pass the same arguments.
   void RunBody(const StepBatch& batch, uint32_t worker, JobSequence& jobs, JobSequence::Turn& turn);
@@ -111,8 +112,8 @@ class Program {
   /// One part of one instruction.
   struct Share {
     const StepBatch* batch;
-    uint32_t worker;          ///< Whose scratch memory is used.
-    uint32_t rows;            ///< Rows that the instruction works on.
+    uint32_t worker;  ///< Whose scratch memory is used.
+    uint32_t rows;    ///< Rows that the instruction works on.
     uint32_t first_output;
     uint32_t part = 0, parts = 1;
   };
@@ -132,7 +133,9 @@ class Program {
   void Do(const GatherInstr& instr, const Share& share);
   void Do(const SoftcapInstr& instr, const Share& share);
 
-  static std::pair<uint32_t, uint32_t> RowsOf(const Share& share) { return ShareOf(share.rows, share.part, share.parts); }
+  static std::pair<uint32_t, uint32_t> RowsOf(const Share& share) {
+    return ShareOf(share.rows, share.part, share.parts);
+  }
 
   const model::Model* model_ = nullptr;
   const Weights* weights_ = nullptr;
@@ -142,8 +145,8 @@ class Program {
   std::vector<Instr> body_, head_;
   Rows logits_;
   AnonymousMemory workspace_;
-  std::byte* quantized_ = nullptr;     ///< [rows][ActivationRowBytes(cols)] of the last QuantizeInstr.
-  std::vector<float*> cos_, sin_;      ///< Per rotary kind: [tokens_max][dims / 2].
+  std::byte* quantized_ = nullptr;                ///< [rows][ActivationRowBytes(cols)] of the last QuantizeInstr.
+  std::vector<float*> cos_, sin_;                 ///< Per rotary kind: [tokens_max][dims / 2].
   std::vector<attention::DenseScratch> scratch_;  ///< Per worker.
 };
 

@@ -7,8 +7,8 @@
 
 namespace kvist::exec {
 
-absl::Status StepBatch::Build(const step::StepPlan& plan, const step::ExecutorLimits& limits, const kv::SpanTable& spans,
-                              const kv::FrameArena& arena) {
+absl::Status StepBatch::Build(const step::StepPlan& plan, const step::ExecutorLimits& limits,
+                              const kv::SpanTable& spans, const kv::FrameArena& arena) {
   KVIST_RETURN_IF_ERROR(CheckLimits(plan, limits));
   rows.clear();
   view_blocks.clear();
@@ -28,7 +28,8 @@ absl::Status StepBatch::CheckLimits(const step::StepPlan& plan, const step::Exec
   }
   if (!plan.copies.empty()) return absl::InvalidArgumentError("page copies: this executor has one tier");
   for (const step::TokenRef& token : plan.tokens) {
-    if (token.from_row >= 0) return absl::InvalidArgumentError("tokens from steps in flight: this executor runs one step");
+    if (token.from_row >= 0)
+      return absl::InvalidArgumentError("tokens from steps in flight: this executor runs one step");
     if (token.known.value >= limits.vocab_size) {
       return absl::InvalidArgumentError(Cat("token ", token.known.value, " of a vocabulary of ", limits.vocab_size));
     }
@@ -87,8 +88,8 @@ uint32_t StepBatch::AddView(const step::StepPlan& plan, const step::Slice& slice
     for (uint32_t token = segment.token_begin; token < end;) {
       uint32_t begin = token % kv::kBlockTokens;
       uint32_t count = std::min(kv::kBlockTokens - begin, end - token);
-      view_blocks.push_back({arena.Frame(frames[token / kv::kBlockTokens]), static_cast<uint16_t>(begin),
-                             static_cast<uint16_t>(count)});
+      view_blocks.push_back(
+          {arena.Frame(frames[token / kv::kBlockTokens]), static_cast<uint16_t>(begin), static_cast<uint16_t>(count)});
       token += count;
     }
     view_tokens += segment.tokens_count;

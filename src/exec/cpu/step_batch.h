@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// A step plan with its addresses translated: per token where its key and value go, per slice the blocks it sees, per wanted
-/// row what to do with its logits. Filled on the submitting thread, read by the workers. Buffers are reused.
+/// A step plan with its addresses translated: per token where its key and value go, per slice the blocks it sees, per
+/// wanted row what to do with its logits. Filled on the submitting thread, read by the workers. Buffers are reused.
 
 #include <cstdint>
 #include <vector>
@@ -25,18 +25,18 @@ struct TokenRow {
 
 /// Consecutive tokens of one slice that are attended to as one task per KV head.
 struct QueryRun {
-  uint32_t row = 0, rows = 0;  ///< Into rows.
+  uint32_t row = 0, rows = 0;               ///< Into rows.
   uint32_t view_begin = 0, view_count = 0;  ///< Into view_blocks.
-  uint32_t query_index = 0;  ///< View index of the first token.
+  uint32_t query_index = 0;                 ///< View index of the first token.
 };
 
 /// A row whose logits are computed.
 struct OutputRow {
   uint32_t row = 0;
-  int32_t logits = -1;       ///< Row of StepResult::logits, or -1.
-  int32_t score = -1;        ///< Index of StepResult::scores and StepPlan::score_targets, or -1.
-  int32_t sampled = -1;      ///< Index of StepResult::sampled, or -1.
-  int32_t logprobs = -1;     ///< First index of StepResult::logprobs, or -1.
+  int32_t logits = -1;    ///< Row of StepResult::logits, or -1.
+  int32_t score = -1;     ///< Index of StepResult::scores and StepPlan::score_targets, or -1.
+  int32_t sampled = -1;   ///< Index of StepResult::sampled, or -1.
+  int32_t logprobs = -1;  ///< First index of StepResult::logprobs, or -1.
   uint32_t slice = 0;
 };
 
@@ -45,7 +45,8 @@ class StepBatch {
   /// Longest run of query tokens in one attention task: enough to share each key read, short enough to balance threads.
   static constexpr uint32_t kQueryRunTokens = 32;
 
-  /// Checks `plan` against `limits` (InvalidArgument) and translates it. Aborts on a plan that breaks its own invariants.
+  /// Checks `plan` against `limits` (InvalidArgument) and translates it. Aborts on a plan that breaks its own
+  /// invariants.
   absl::Status Build(const step::StepPlan& plan, const step::ExecutorLimits& limits, const kv::SpanTable& spans,
                      const kv::FrameArena& arena);
 

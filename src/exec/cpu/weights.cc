@@ -34,8 +34,7 @@ absl::StatusOr<Weights> Weights::Pack(std::shared_ptr<const model::Model> model,
       DequantizeRow(tensor.dtype, tensor.bytes.data(), elements, weights.entries_[i].vector.data());
     } else if (table[i].role == model::WeightRole::kMatrix) {
       uint32_t cols = static_cast<uint32_t>(tensor.dims[0]), rows = static_cast<uint32_t>(tensor.dims[1]);
-      KVIST_RETURN_IF_ERROR(
-          Annotate(kernels::CheckPackable(tensor.dtype, rows, cols), Cat("tensor ", tensor.name)));
+      KVIST_RETURN_IF_ERROR(Annotate(kernels::CheckPackable(tensor.dtype, rows, cols), Cat("tensor ", tensor.name)));
       weights.entries_[i].matrix = {tensor.dtype, rows, cols, nullptr};
       offsets[i] = total;
       total += kernels::PackedBytes(tensor.dtype, rows, cols);

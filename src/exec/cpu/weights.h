@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// A model's weights as the CPU kernels read them: matrices packed once at load, vectors as f32, embedding rows read from the
-/// mapped file. Immutable after Pack. Threads: any.
+/// A model's weights as the CPU kernels read them: matrices packed once at load, vectors as f32, embedding rows read
+/// from the mapped file. Immutable after Pack. Threads: any.
 
 #include <functional>
 #include <memory>

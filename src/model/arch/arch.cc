@@ -14,6 +14,8 @@ constexpr std::array kArchitectures{
 
 }  // namespace
 
-std::span<const Architecture> Architectures() { return kArchitectures; }
+std::span<const Architecture> Architectures() {
+  return kArchitectures;
+}
 
 }  // namespace kvist::model

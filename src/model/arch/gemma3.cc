@@ -6,9 +6,9 @@
 namespace kvist::model {
 namespace {
 
-constexpr uint32_t kGlobalEvery = 6;            ///< Layers 5, 11, 17, ... see everything, the others a window.
+constexpr uint32_t kGlobalEvery = 6;  ///< Layers 5, 11, 17, ... see everything, the others a window.
 constexpr double kLocalRopeBase = 10000.0;
-constexpr uint32_t kLayersOf27B = 62;           ///< The one size whose queries are scaled by width / heads.
+constexpr uint32_t kLayersOf27B = 62;  ///< The one size whose queries are scaled by width / heads.
 
 }  // namespace
 
