@@ -181,7 +181,7 @@ struct Parameter {
 };
 /// A macro or the body of a call block.
 struct Function {
-  std::string name;
+  std::string name;  ///< Empty for the body of a call block.
   std::vector<Parameter> parameters;
   Body body;
   Scope scope;

@@ -115,6 +115,10 @@ absl::Status Interpreter::Print(const Value& value) {
   return AppendText(runtime_, value, *out_);
 }
 
+absl::Status Interpreter::PrintText(const Value& value) {
+  return value.IsText() ? Print(value) : Fail("the result of the block must be a str, not a ", TypeName(value));
+}
+
 Interpreter::StatusOrFlow Interpreter::ExecNode(const ast::Stmt&, const ast::Output& node) {
   for (const auto& part : node.parts) {
     if (const auto* text = std::get_if<std::string>(&part)) {
@@ -138,15 +142,28 @@ Interpreter::StatusOrFlow Interpreter::ExecNode(const ast::Stmt&, const ast::If&
   return Exec(node.otherwise);
 }
 
-absl::StatusOr<bool> Interpreter::PassesCondition(const ast::For& node, const std::shared_ptr<Activation>& home,
-                                                  const Value& item) {
+absl::StatusOr<Value> Interpreter::Repack(const ast::Target& target) {
+  if (!target.is_tuple) return Variable(target.slot);
+  std::vector<Value> parts;
+  for (const ast::Target& part : target.parts) {
+    KVIST_ASSIGN_OR_RETURN(Value value, Repack(part));
+    parts.push_back(std::move(value));
+  }
+  return runtime_.NewTuple(std::move(parts));
+}
+
+absl::StatusOr<std::optional<Value>> Interpreter::PassCondition(const ast::For& node,
+                                                                const std::shared_ptr<Activation>& home,
+                                                                const Value& item) {
   // Asked for from wherever `loop` is used, which may be inside a macro.
   const std::shared_ptr<Activation> current = std::exchange(active_, home);
   const absl::Cleanup restore = [this, &current] { active_ = current; };
   Enter(node.condition_scope);
   KVIST_RETURN_IF_ERROR(Assign(node.condition_target, item));
-  KVIST_ASSIGN_OR_RETURN(const Value value, Eval(*node.condition));
-  return Truthy(value);
+  KVIST_ASSIGN_OR_RETURN(const Value passes, Eval(*node.condition));
+  if (!Truthy(passes)) return std::optional<Value>();
+  KVIST_ASSIGN_OR_RETURN(Value packed, Repack(node.condition_target));  // A list that was unpacked is a tuple now.
+  return std::optional<Value>(std::move(packed));
 }
 
 absl::StatusOr<std::shared_ptr<Loop>> Interpreter::StartLoop(const ast::For& node) {
@@ -156,7 +173,7 @@ absl::StatusOr<std::shared_ptr<Loop>> Interpreter::StartLoop(const ast::For& nod
   if (!items.ok()) return Place(items.status(), node.iterable->at);
   Loop::Filter filter;
   if (node.condition != nullptr) {
-    filter = [this, &node, home = active_](const Value& item) { return PassesCondition(node, home, item); };
+    filter = [this, &node, home = active_](const Value& item) { return PassCondition(node, home, item); };
   }
   return std::make_shared<Loop>(*std::move(items), Place(late_error, node.iterable->at), std::move(filter));
 }
@@ -223,7 +240,7 @@ Interpreter::StatusOrFlow Interpreter::ExecNode(const ast::Stmt&, const ast::Fil
     text = capture.Take();
   }
   KVIST_ASSIGN_OR_RETURN(text, EvalBlockFilter(*node.filter, std::move(text)));
-  KVIST_RETURN_IF_ERROR(Print(text));
+  KVIST_RETURN_IF_ERROR(PrintText(text));
   return Flow::kNext;
 }
 
@@ -245,7 +262,7 @@ Interpreter::StatusOrFlow Interpreter::ExecNode(const ast::Stmt&, const ast::Cal
     if (!result.ok()) return Place(result.status(), node.call->at);
     text = *std::move(result);
   }
-  KVIST_RETURN_IF_ERROR(Print(text));
+  KVIST_RETURN_IF_ERROR(PrintText(text));
   return Flow::kNext;
 }
 

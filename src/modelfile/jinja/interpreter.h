@@ -69,9 +69,14 @@ class Interpreter {
   absl::StatusOr<std::shared_ptr<Loop>> StartLoop(const ast::For& node);
   /// All iterations; false when the `else` part is due.
   absl::StatusOr<bool> RunLoop(const ast::For& node, const std::shared_ptr<Loop>& loop);
-  absl::StatusOr<bool> PassesCondition(const ast::For& node, const std::shared_ptr<Activation>& home,
-                                       const Value& item);
+  /// The loop's `if`, with the variables of `home`.
+  absl::StatusOr<std::optional<Value>> PassCondition(const ast::For& node, const std::shared_ptr<Activation>& home,
+                                                     const Value& item);
+  /// The value of an assigned target: tuples of variables as tuples.
+  StatusOrValue Repack(const ast::Target& target);
   absl::Status Print(const Value& value);
+  /// For the result of a filter or call block, which is not converted.
+  absl::Status PrintText(const Value& value);
 
   // Variables.
   Value& Variable(ast::Slot slot);

@@ -53,7 +53,7 @@ absl::StatusOr<std::optional<Value>> LoopAttribute(const Value& value, std::stri
 }
 
 std::optional<Value> MacroAttribute(const ast::Function& function, std::string_view name) {
-  if (name == "name") return Value::String(function.name);
+  if (name == "name") return function.name.empty() ? Value::None() : Value::String(function.name);
   if (name == "caller") return Value::Bool(function.caller_slot.has_value());
   if (name == "catch_kwargs") return Value::Bool(function.kwargs_slot.has_value());
   if (name == "catch_varargs") return Value::Bool(function.varargs_slot.has_value());
@@ -343,7 +343,7 @@ absl::StatusOr<std::optional<Value>> FindAttribute(Runtime& runtime, const Value
 }
 
 absl::StatusOr<Value> GetAttribute(Runtime& runtime, const Value& value, std::string_view name) {
-  if (value.IsUndefined()) return UndefinedError(value);
+  if (value.IsUndefined() && name != "__class__") return UndefinedError(value);
   if (value.Is(Kind::kDict) && FindMethod(value, name) == nullptr && !IsMutator(value, name) && !IsDunder(name)) {
     if (const Value* entry = value.dict().FindText(name)) return *entry;  // The usual case, short.
   } else {

@@ -265,7 +265,6 @@ absl::StatusOr<ast::Stmt> Parser::ParseCallBlock() {
   const Position at = Current().at;
   Advance();
   ast::CallBlock node{nullptr, std::make_unique<ast::Function>()};
-  node.function->name = "caller";
   if (Current().IsOperator("(")) KVIST_RETURN_IF_ERROR(ParseSignature(*node.function));
   KVIST_ASSIGN_OR_RETURN(node.call, ParseExpression());
   if (!std::holds_alternative<ast::Call>(node.call->node)) return SyntaxError(at, "a call block needs a call");
@@ -278,7 +277,6 @@ absl::StatusOr<ast::Stmt> Parser::ParseGeneration() {
   const Position at = Current().at;
   Advance();
   ast::CallBlock node{nullptr, std::make_unique<ast::Function>()};
-  node.function->name = "caller";
   KVIST_ASSIGN_OR_RETURN(node.function->body, ParseFunctionBody("endgeneration"));
   return ast::Stmt{at, std::move(node)};
 }

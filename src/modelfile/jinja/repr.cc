@@ -147,7 +147,11 @@ absl::Status AppendUncounted(Runtime& runtime, const Value& value, std::string& 
     case Kind::kLoop:
       return AppendLoop(value, out);
     case Kind::kMacro:
-      out += Cat("<Macro ");
+      if (value.macro().function->name.empty()) {
+        out += "<Macro anonymous>";
+        return absl::OkStatus();
+      }
+      out += "<Macro ";
       AppendQuoted(value.macro().function->name, out);
       out.push_back('>');
       return absl::OkStatus();

@@ -127,8 +127,8 @@ absl::StatusOr<std::optional<Value>> Loop::Pull() {
   while (next_ < source_.size()) {
     Value item = source_[next_++];
     if (!filter_) return std::optional<Value>(std::move(item));
-    KVIST_ASSIGN_OR_RETURN(const bool passes, filter_(item));
-    if (passes) return std::optional<Value>(std::move(item));
+    KVIST_ASSIGN_OR_RETURN(std::optional<Value> passed, filter_(item));
+    if (passed.has_value()) return passed;
   }
   KVIST_RETURN_IF_ERROR(source_error_);
   return std::optional<Value>();

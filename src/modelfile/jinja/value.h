@@ -257,8 +257,8 @@ struct Namespace {
 /// pulled one at a time, as late as jinja2 pulls them.
 class Loop {
  public:
-  /// Says whether an item passes the loop's `if`. Empty = all pass.
-  using Filter = std::function<absl::StatusOr<bool>(const Value&)>;
+  /// What the loop's `if` lets through: the item as the loop sees it, or nothing. Empty = all items as they are.
+  using Filter = std::function<absl::StatusOr<std::optional<Value>>(const Value&)>;
 
   Loop(std::vector<Value> source, absl::Status source_error, Filter filter);
 
