@@ -13,6 +13,7 @@ void AddBench(CLI::App& app, int& exit_code);
 void AddEval(CLI::App& app, int& exit_code);
 void AddInspect(CLI::App& app, int& exit_code);
 void AddPerplexity(CLI::App& app, int& exit_code);
+void AddPull(CLI::App& app, int& exit_code);
 void AddRun(CLI::App& app, int& exit_code);
 void AddServe(CLI::App& app, int& exit_code);
 void AddTokenize(CLI::App& app, int& exit_code);

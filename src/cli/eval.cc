@@ -16,6 +16,7 @@
 #include "lab/recall.h"
 #include "modelfile/chat_prompt.h"
 #include "platform/interrupt.h"
+#include "serve/json_output.h"
 
 namespace kvist::cli {
 namespace {
@@ -80,7 +81,7 @@ void PrintJson(const std::vector<lab::RecallScore>& scores, const EvalRun& run) 
     boost::json::object object{
         {"family", score.family}, {"context_tokens", score.length}, {"cases", score.cases}, {"correct", score.correct}};
     if (score.failed > 0) object["failed"] = score.failed;
-    fmt::print("{}\n", boost::json::serialize(object));
+    fmt::print("{}\n", serve::JsonText(object));
   }
   const lab::RecallScore total = Total(scores);
   const boost::json::object object{{"family", "all"},
@@ -89,7 +90,7 @@ void PrintJson(const std::vector<lab::RecallScore>& scores, const EvalRun& run) 
                                    {"failed", total.failed},
                                    {"prompt_tokens", run.prompt_tokens},
                                    {"seconds", run.seconds}};
-  fmt::print("{}\n", boost::json::serialize(object));
+  fmt::print("{}\n", serve::JsonText(object));
 }
 
 /// One row a family, one column a length.

@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   kvist::cli::AddTokenize(app, exit_code);
   kvist::cli::AddBench(app, exit_code);
   kvist::cli::AddRun(app, exit_code);
+  kvist::cli::AddPull(app, exit_code);
   kvist::cli::AddEval(app, exit_code);
   kvist::cli::AddPerplexity(app, exit_code);
   try {

@@ -14,6 +14,7 @@
 #include "cli/progress.h"
 #include "lab/perplexity.h"
 #include "platform/interrupt.h"
+#include "serve/json_output.h"
 
 namespace kvist::cli {
 namespace {
@@ -79,7 +80,7 @@ int RunPerplexity(PerplexityFlags& flags) {
                                      {"stride_tokens", result.stride_tokens},
                                      {"model", run->model_id},
                                      {"seconds", run->seconds}};
-    fmt::print("{}\n", boost::json::serialize(object));
+    fmt::print("{}\n", serve::JsonText(object));
   } else {
     fmt::print("perplexity {:.4f} over {} tokens in {} windows of {}\n", result.Perplexity(), result.tokens,
                result.windows, result.window_tokens);

@@ -22,6 +22,7 @@
 #include "modelfile/chat_prompt.h"
 #include "platform/interrupt.h"
 #include "platform/terminal.h"
+#include "serve/json_output.h"
 
 namespace kvist::cli {
 namespace {
@@ -212,7 +213,7 @@ void PrintJson(const Answer& answer, const runtime::Runtime& runtime) {
                                      {"generate_s", answer.generate_s},
                                      {"tokens_per_s", answer.TokensPerS()}}},
                                    {"model", runtime.model_id}};
-  fmt::print("{}\n", boost::json::serialize(object));
+  fmt::print("{}\n", serve::JsonText(object));
 }
 
 /// One prompt, one answer.

@@ -150,13 +150,13 @@ TEST(GgufHostile, ChangedBytesNeverCrash) {
   for (const char* name : {"ok_llama_v3", "ok_split_three_parts", "ok_all_value_types"}) {
     const std::string original = Case(name).bytes;
     for (size_t at = 0; at < original.size(); ++at) {
-      for (int byte : {0x00, 0x01, 0x7f, 0x80, 0xff}) {
+      for (int byte : {0x00, 0x7f, 0xff}) {
         std::string bytes = original;
         bytes[at] = static_cast<char>(byte);
         if (auto file = ParseCase(bytes, "m"); file.ok()) TouchEverything(**file);
       }
     }
-    for (int round = 0; round < 2000; ++round) {
+    for (int round = 0; round < 500; ++round) {
       std::string bytes = original;
       for (int change = 0; change < 4; ++change) bytes[prng.Below(bytes.size())] = static_cast<char>(prng.Below(256));
       if (auto file = ParseCase(bytes, "m"); file.ok()) TouchEverything(**file);

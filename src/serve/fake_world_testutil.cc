@@ -30,6 +30,10 @@ absl::Status FakeExecutor::Submit(step::StepPlan&& plan) {
 
 absl::StatusOr<std::optional<step::StepResult>> FakeExecutor::Poll() {
   std::lock_guard lock(mutex_);
+  if (result_.has_value() && !failure_.ok()) {
+    result_.reset();
+    return std::exchange(failure_, absl::OkStatus());
+  }
   if (!open_ || !result_.has_value()) return std::optional<step::StepResult>();
   return std::exchange(result_, std::nullopt);
 }
@@ -40,6 +44,14 @@ void FakeExecutor::SetGate(bool open) {
     open_ = open;
   }
   if (open) wake_();
+}
+
+void FakeExecutor::Fail(absl::Status status) {
+  {
+    std::lock_guard lock(mutex_);
+    failure_ = std::move(status);
+  }
+  wake_();
 }
 
 RunningServer::RunningServer(ServerOptions options, ServedModel model, engine::Engine& engine, const Clock& clock) {

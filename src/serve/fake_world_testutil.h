@@ -31,6 +31,8 @@ class FakeExecutor final : public step::Executor {
 
   void Hold() { SetGate(false); }  ///< Steps that finish from now on are kept back.
   void Release() { SetGate(true); }
+  /// The step that is or comes next under way is lost.
+  void Fail(absl::Status status);
   uint64_t steps_begun() const { return steps_begun_.load(); }
 
   std::string_view Name() const override { return "fake"; }
@@ -49,6 +51,7 @@ class FakeExecutor final : public step::Executor {
   std::atomic<uint64_t> steps_begun_{0};
   std::mutex mutex_;  ///< Guards the rest.
   bool open_ = true;
+  absl::Status failure_;
   std::optional<step::StepResult> result_;
 };
 

@@ -1,5 +1,7 @@
 #include "serve/generation_stream.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -69,13 +71,14 @@ void GenerationStream::OnEvent(engine::GenerationEvent&& event) {
 }
 
 void GenerationStream::Append(engine::GenerationEvent& event) {
-  if (!writer_.info().stream) {
-    output_ += event.text;
-    tokens_.insert(tokens_.end(), std::make_move_iterator(event.tokens.begin()),
-                   std::make_move_iterator(event.tokens.end()));
-  } else if (!event.text.empty() || !event.tokens.empty()) {
-    output_ += SseEvent(writer_.TextChunk(event));
+  if (!writer_.info().logprobs) event.tokens.clear();
+  if (writer_.info().stream) {
+    // A token without text (an ignored end, a character's first half) is no news.
+    if (!event.text.empty() || !event.tokens.empty()) output_ += SseEvent(writer_.TextChunk(event));
+    return;
   }
+  output_ += event.text;
+  std::ranges::move(event.tokens, std::back_inserter(tokens_));
 }
 
 void GenerationStream::End(engine::FinishReason reason) {

@@ -133,8 +133,7 @@ void HttpConnection::ClientGone() {
   if (stream_ != nullptr) stream_->Abort();
 }
 
-// ---------------------------------------------------------------------------------------------------------- time
-// limits
+// ---- Time limits.
 
 void HttpConnection::Arm(milliseconds limit) {
   timed_out_ = false;
@@ -158,8 +157,7 @@ void HttpConnection::Disarm() {
   deadline_.expires_at(steady_clock::time_point::max());
 }
 
-// --------------------------------------------------------------------------------------------------------------
-// reading
+// ---- Reading.
 
 /// Reads the head. False: the connection is over, and the client was told where there was something to tell.
 asio::awaitable<bool> HttpConnection::ReadRequest(Request& request) {
@@ -234,10 +232,10 @@ asio::awaitable<void> HttpConnection::Refuse(Request& request, int http_status, 
   co_await WriteReply(request, ErrorReply(HttpError(http_status, message)));
 }
 
-// ------------------------------------------------------------------------------------------------------------
-// answering
+// ---- Answering.
 
 asio::awaitable<void> HttpConnection::Handle(Request& request) {
+  if (!request.parser.keep_alive()) close_after_ = true;
   if (std::optional<HttpReply> refusal = host_.service.Refusal(request.head); refusal.has_value()) {
     if (!request.parser.is_done()) close_after_ = true;  // Its body stays unread.
     co_await WriteReply(request, *std::move(refusal));
@@ -256,10 +254,11 @@ asio::awaitable<void> HttpConnection::Handle(Request& request) {
   co_await Generate(request);
 }
 
-asio::awaitable<void> HttpConnection::Generate(const Request& request) {
+asio::awaitable<void> HttpConnection::Generate(Request& request) {
   const Service& service = host_.service;
   absl::StatusOr<PreparedRequest> prepared = co_await OnWorker(
       host_.workers, [&service, &request] { return service.Prepare(request.head.target.route, request.body); });
+  request.body = std::string();  // Not kept while the generation runs.
   if (prepared.ok() && service.stopping()) prepared = absl::UnavailableError("the server is shutting down");
   if (!prepared.ok()) {
     co_await WriteReply(request, ErrorReply(ErrorFromStatus(prepared.status())));
@@ -356,8 +355,7 @@ asio::awaitable<void> HttpConnection::StopWatching() {
   while (watching_) co_await WaitForNews(kForever);
 }
 
-// --------------------------------------------------------------------------------------------------------------
-// writing
+// ---- Writing.
 
 std::string HttpConnection::HeadText(const Request& request, const HttpReply& reply, bool chunked) const {
   const auto status = static_cast<http::status>(reply.status);
@@ -384,7 +382,6 @@ std::string HttpConnection::HeadText(const Request& request, const HttpReply& re
 }
 
 asio::awaitable<void> HttpConnection::WriteReply(const Request& request, HttpReply reply) {
-  if (!request.parser.is_header_done() || !request.parser.keep_alive()) close_after_ = true;
   host_.service.metrics().CountReply(request.head.target.route, reply.status);
   spdlog::debug("{}: {}", RouteName(request.head.target.route), reply.status);
   std::string bytes = HeadText(request, reply, /*chunked=*/false);

@@ -51,7 +51,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::awaitable<bool> ReadRequest(Request& request);
   boost::asio::awaitable<bool> ReadBody(Request& request);
   boost::asio::awaitable<void> Handle(Request& request);
-  boost::asio::awaitable<void> Generate(const Request& request);
+  boost::asio::awaitable<void> Generate(Request& request);
   boost::asio::awaitable<void> WholeOut(const Request& request);
   boost::asio::awaitable<void> StreamOut(const Request& request);
   boost::asio::awaitable<void> WriteReply(const Request& request, HttpReply reply);

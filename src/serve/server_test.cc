@@ -137,6 +137,16 @@ TEST(Server, ConnectionsAreReusedAndPipelined) {
   EXPECT_TRUE(client.WaitForClose(milliseconds(5000)));
 }
 
+TEST(Server, StreamThatAsksForItClosesTheConnection) {
+  FakeWorld world(Options());
+  HttpClient client(world.port());
+  client.SendPost(kChatPath, kHelloStream, "Connection: close\r\n");
+  const HttpResponse response = client.Read();
+  EXPECT_EQ(SseData(response.body).back(), "[DONE]");
+  EXPECT_EQ(response.headers.at("connection"), "close");
+  EXPECT_TRUE(client.WaitForClose(milliseconds(5000)));
+}
+
 TEST(Server, WaitsForContinue) {
   FakeWorld world(Options());
   HttpClient client(world.port());
@@ -229,6 +239,28 @@ TEST(Server, DisconnectCancelsAtOnce) {
   EXPECT_EQ(Get(world.port(), "/health").status, 200);
 }
 
+TEST(Server, ErrorsOfTheEngineReachTheClient) {
+  FakeWorld world(Options());
+  HttpClient stream(world.port());
+  stream.SendPost(kChatPath, kEndless);
+  EXPECT_THAT(stream.ReadUntil("wind"), HasSubstr("wind"));
+  world.executor->Hold();
+  HttpClient whole(world.port());
+  whole.SendPost(kChatPath, kHello);
+  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return stats.running + stats.waiting == 2; }));
+  world.executor->Fail(absl::DataLossError("the device is gone"));
+  const std::string rest = stream.ReadUntil("0\r\n\r\n");
+  EXPECT_THAT(
+      rest,
+      HasSubstr(R"(data: {"error":{"message":"the device is gone","type":"server_error","param":null,"code":null}})"));
+  EXPECT_THAT(rest, ::testing::Not(HasSubstr("[DONE]")));
+  const HttpResponse answer = whole.Read();
+  EXPECT_EQ(answer.status, 500);
+  EXPECT_EQ(ErrorOf(answer).at("type").as_string(), "server_error");
+  world.executor->Release();
+  EXPECT_EQ(Post(world.port(), kChatPath, kHello).status, 200);  // The next one is well.
+}
+
 TEST(Server, SilenceIsFilledWithComments) {
   FakeWorldOptions options = Options();
   options.server.limits.begin = milliseconds(20);
@@ -298,8 +330,7 @@ TEST(Server, MetricsCountWhatHappened) {
   }
 }
 
-// ----------------------------------------------------------------------------------------------------------------
-// limits
+// ---- Limits.
 
 TEST(ServerLimits, HeadsAndBodies) {
   FakeWorldOptions options = Options();
@@ -420,8 +451,7 @@ TEST(ServerLimits, HostileBytes) {
   EXPECT_EQ(Post(world.port(), kChatPath, kHello).status, 200);
 }
 
-// ----------------------------------------------------------------------------------------------------------------
-// access
+// ---- Access.
 
 TEST(ServerAccess, KeysGuardTheApi) {
   FakeWorldOptions options = Options();
@@ -502,8 +532,7 @@ TEST(ServerAccess, ListeningRules) {
   EXPECT_TRUE(absl::IsInvalidArgument(create("203.0.113.7", 0, {"key"})));  // Not an address of this machine.
 }
 
-// ------------------------------------------------------------------------------------------------------------------
-// stop
+// ---- Stop.
 
 TEST(ServerStop, OpenStreamsFinishAndNewOnesAreRefused) {
   FakeWorld world(Options());

@@ -18,6 +18,7 @@ using Result = absl::StatusOr<Value>;
 /// Applies a pure function to the text of `self`.
 Result MapText(Runtime& runtime, const Value& self, std::string (*fn)(std::string_view)) {
   KVIST_ASSIGN_OR_RETURN(const Value text, ToText(runtime, self));
+  KVIST_RETURN_IF_ERROR(runtime.Spend(text.str().size() / kCaseBytesPerStep));
   return runtime.NewText(fn(text.str()), text.text().safe);
 }
 

@@ -1,5 +1,4 @@
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "modelfile/jinja/interpreter.h"
 #include "modelfile/jinja/ops.h"

@@ -3,6 +3,7 @@
 #include "base/status.h"
 #include "modelfile/jinja/builtins.h"
 #include "modelfile/jinja/ops.h"
+#include "modelfile/jinja/strings.h"
 #include "modelfile/jinja/unicode.h"
 
 namespace kvist::jinja {
@@ -16,7 +17,7 @@ using Result = absl::StatusOr<Value>;
 template <bool (*kIn)(char32_t)>
 Result All(Runtime& runtime, const Value& self, const Args&) {
   const std::string_view text = self.str();
-  KVIST_RETURN_IF_ERROR(runtime.Spend(text.size() / Runtime::kBytesPerStep));
+  KVIST_RETURN_IF_ERROR(runtime.Spend(text.size() / kCaseBytesPerStep));
   for (size_t pos = 0; pos < text.size();) {
     const CodePoint c = DecodeAt(text, pos);
     if (!kIn(c.value)) return Value::Bool(false);
@@ -49,23 +50,11 @@ Result IsIdentifier(Runtime&, const Value& self, const Args&) {
   return Value::Bool(!text.empty());
 }
 
-/// Some character has case, and all that have it have this one.
-Result AllCased(const Value& self, bool (*wanted)(char32_t), bool (*other)(char32_t)) {
-  const std::string_view text = self.str();
-  bool found = false;
-  for (size_t pos = 0; pos < text.size();) {
-    const CodePoint c = DecodeAt(text, pos);
-    if (other(c.value)) return Value::Bool(false);
-    found = found || wanted(c.value);
-    pos += c.bytes;
-  }
-  return Value::Bool(found);
-}
 Result AllLower(Runtime&, const Value& self, const Args&) {
-  return AllCased(self, IsLower, IsUpper);
+  return Value::Bool(HasOnlyLower(self.str()));
 }
 Result AllUpper(Runtime&, const Value& self, const Args&) {
-  return AllCased(self, IsUpper, IsLower);
+  return Value::Bool(HasOnlyUpper(self.str()));
 }
 
 Result IsTitle(Runtime&, const Value& self, const Args&) {

@@ -17,6 +17,7 @@ constexpr size_t kNone = std::string_view::npos;
 
 /// Applies a pure function to the receiver.
 Result MapText(Runtime& runtime, const Value& self, std::string (*fn)(std::string_view)) {
+  KVIST_RETURN_IF_ERROR(runtime.Spend(self.str().size() / kCaseBytesPerStep));
   return runtime.NewText(fn(self.str()), self.text().safe);
 }
 Result Upper(Runtime& runtime, const Value& self, const Args&) {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 
 #include "base/status.h"
 #include "modelfile/jinja/macro.h"

@@ -71,24 +71,13 @@ Result IsTest(Runtime&, const Value& self, const Args&) {
   return Value::Bool(self.IsText() && FindTest(self.str()) != nullptr);
 }
 
-/// Some character of the text has case, and all that have it have this one.
-Result AllCased(Runtime& runtime, const Value& self, bool (*wanted)(char32_t), bool (*other)(char32_t)) {
-  KVIST_ASSIGN_OR_RETURN(const Value value, ToText(runtime, self));
-  const std::string_view text = value.str();
-  bool found = false;
-  for (size_t pos = 0; pos < text.size();) {
-    const CodePoint c = DecodeAt(text, pos);
-    if (other(c.value)) return Value::Bool(false);
-    found = found || wanted(c.value);
-    pos += c.bytes;
-  }
-  return Value::Bool(found);
-}
 Result AllLower(Runtime& runtime, const Value& self, const Args&) {
-  return AllCased(runtime, self, IsLower, IsUpper);
+  KVIST_ASSIGN_OR_RETURN(const Value text, ToText(runtime, self));
+  return Value::Bool(HasOnlyLower(text.str()));
 }
 Result AllUpper(Runtime& runtime, const Value& self, const Args&) {
-  return AllCased(runtime, self, IsUpper, IsLower);
+  KVIST_ASSIGN_OR_RETURN(const Value text, ToText(runtime, self));
+  return Value::Bool(HasOnlyUpper(text.str()));
 }
 
 Result RemainderIs(Runtime& runtime, const Value& self, const Value& divisor, Int wanted) {

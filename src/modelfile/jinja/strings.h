@@ -12,6 +12,9 @@
 
 namespace kvist::jinja {
 
+/// Changing case and looking up classes is slow work: a step pays for this many bytes.
+inline constexpr uint64_t kCaseBytesPerStep = 8;
+
 /// str.replace: at most `count` times, all when negative. An empty `old` matches between all code points.
 absl::StatusOr<std::string> Replace(Runtime& runtime, std::string_view text, std::string_view old,
                                     std::string_view replacement, Int count);

@@ -1,6 +1,7 @@
 #include "modelfile/jinja/unicode.h"
 
 #include <algorithm>
+#include <bitset>
 #include <iterator>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -15,7 +16,7 @@ bool IsContinuation(unsigned char byte) {
   return (byte & 0xC0) == 0x80;
 }
 
-/// A character class that PCRE2's Unicode tables know. Compiled once; matching is const and safe from any thread.
+/// A character class that PCRE2's Unicode tables know. Built once; reading is safe from any thread.
 class CharClass {
  public:
   explicit CharClass(const char* pattern) {
@@ -24,11 +25,18 @@ class CharClass {
     code_ = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern), PCRE2_ZERO_TERMINATED,
                           PCRE2_UTF | PCRE2_ANCHORED | PCRE2_DOTALL, &error, &offset, nullptr);
     KVIST_CHECK(code_ != nullptr);
+    for (char32_t c = 0x80; c < kTableEnd; ++c) table_[c] = Matches(c);
   }
   CharClass(const CharClass&) = delete;
   CharClass& operator=(const CharClass&) = delete;
 
-  bool Contains(char32_t c) const {
+  bool Contains(char32_t c) const { return c < kTableEnd ? table_[c] : Matches(c); }
+
+ private:
+  /// Planes 0 and 1: nearly all text. Asking PCRE2 costs an allocation.
+  static constexpr char32_t kTableEnd = 0x20000;
+
+  bool Matches(char32_t c) const {
     if (c >= 0xD800 && c < 0xE000) return false;
     std::string text;
     AppendUtf8(c, text);
@@ -39,8 +47,8 @@ class CharClass {
     return rc >= 0;
   }
 
- private:
   pcre2_code* code_;  ///< Lives as long as the process.
+  std::bitset<kTableEnd> table_;
 };
 
 /// Digits that are not decimals: Numeric_Type=Digit of Unicode 14's DerivedNumericType.txt.
@@ -59,6 +67,17 @@ bool AsciiAlpha(char32_t c) {
 }
 bool AsciiDigit(char32_t c) {
   return c >= '0' && c <= '9';
+}
+
+bool HasOnly(std::string_view text, bool (*wanted)(char32_t), bool (*other)(char32_t)) {
+  bool found = false;
+  for (size_t pos = 0; pos < text.size();) {
+    const CodePoint c = DecodeAt(text, pos);
+    if (other(c.value)) return false;
+    found = found || wanted(c.value);
+    pos += c.bytes;
+  }
+  return found;
 }
 
 }  // namespace
@@ -198,9 +217,16 @@ bool IsLower(char32_t c) {
   return lowers.Contains(c);
 }
 
+bool HasOnlyLower(std::string_view text) {
+  return HasOnly(text, IsLower, IsUpper);
+}
+bool HasOnlyUpper(std::string_view text) {
+  return HasOnly(text, IsUpper, IsLower);
+}
+
 std::string_view Strip(std::string_view text, const std::string_view* chars, bool left, bool right) {
   const auto strips = [chars](std::string_view all, size_t pos, CodePoint c) {
-    if (chars == nullptr) return IsSpace(c.value) && c.value != 0xFFFD;
+    if (chars == nullptr) return IsSpace(c.value);
     return chars->find(all.substr(pos, c.bytes)) != std::string_view::npos;
   };
   size_t begin = 0, end = text.size();

@@ -49,6 +49,10 @@ bool IsNameRest(char32_t c);   ///< May continue an identifier.
 bool IsUpper(char32_t c);      ///< Has a lower case and is not it; title-case digraphs excluded.
 bool IsLower(char32_t c);
 
+/// str.islower, str.isupper: some character has case, and all that have it have this one.
+bool HasOnlyLower(std::string_view text);
+bool HasOnlyUpper(std::string_view text);
+
 std::string ToUpper(std::string_view text);
 std::string ToLower(std::string_view text);
 std::string Capitalize(std::string_view text);  ///< First in title case, the others lower.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <vector>
 
 #include "modelfile/jinja/unicode.h"
 
@@ -134,18 +135,23 @@ char32_t SimpleLower(char32_t c) {
   return static_cast<char32_t>(static_cast<int32_t>(c) + range->delta);
 }
 
-/// The first row that maps onto `c`, else the extra rows. K, Kelvin sign: 'k' belongs to the ASCII row, which is first.
+/// Inverse of kToLower with the extra rows, sorted by lower case.
+std::vector<CasePair> UpperPairs() {
+  std::vector<CasePair> pairs(std::begin(kToUpperExtra), std::end(kToUpperExtra));
+  for (const CaseRange& range : kToLower) {
+    for (char32_t c = range.first; c <= range.last; c += range.stride) pairs.push_back({SimpleLower(c), c});
+  }
+  // Of two upper cases the first stays: an extra row before a range, K before the Kelvin sign.
+  std::stable_sort(pairs.begin(), pairs.end(), [](CasePair a, CasePair b) { return a.lower < b.lower; });
+  return pairs;
+}
+
 char32_t SimpleUpper(char32_t c) {
   if (c < 0x80) return c >= 'a' && c <= 'z' ? c - 32 : c;
-  for (const CasePair& pair : kToUpperExtra) {
-    if (pair.lower == c) return pair.upper;
-  }
-  for (const CaseRange& range : kToLower) {
-    const int64_t upper = static_cast<int64_t>(c) - range.delta;
-    if (upper < range.first || upper > range.last || (upper - range.first) % range.stride != 0) continue;
-    return static_cast<char32_t>(upper);
-  }
-  return c;
+  static const std::vector<CasePair> pairs = UpperPairs();
+  const auto found =
+      std::lower_bound(pairs.begin(), pairs.end(), c, [](CasePair pair, char32_t value) { return pair.lower < value; });
+  return found != pairs.end() && found->lower == c ? found->upper : c;
 }
 
 void AppendUpper(char32_t c, std::string& out) {
