@@ -70,7 +70,7 @@ void AddBench(CLI::App& app, int& exit_code) {
   command->add_option("MODEL", flags->runtime.model_path, "Model file")->required();
   command->add_option("-p,--prompt", flags->speed.prompt_tokens, "Prompt tokens; 0 = skip")->capture_default_str();
   command->add_option("-n,--decode", flags->speed.decode_tokens, "Decoded tokens; 0 = skip")->capture_default_str();
-  command->add_option("-t,--threads", flags->runtime.threads, "Threads; 0 = every core");
+  command->add_option("-t,--threads", flags->runtime.threads, "Threads; 0 = every core")->check(CLI::Range(0, 1024));
   command->add_option("-r,--repetitions", flags->speed.repetitions, "Counted repetitions")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

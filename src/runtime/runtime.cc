@@ -26,6 +26,10 @@ absl::StatusOr<uint32_t> FramesFor(const RuntimeOptions& options, const model::M
     bytes = std::min(static_cast<uint64_t>(static_cast<double>(room_bytes) * kFreeMemoryShare),
                      context_frames * kContextsMax * frame_bytes);
   }
+  if (bytes > room_bytes && room_bytes > 0) {
+    return absl::InvalidArgumentError(
+        Cat("KV memory of ", bytes, " bytes does not fit: ", room_bytes, " bytes are free beside the weights"));
+  }
   const uint64_t frames = bytes / frame_bytes;
   if (frames < 2) {
     return absl::InvalidArgumentError(Cat("KV memory of ", bytes, " bytes holds ", frames, " blocks of ", frame_bytes,

@@ -1,7 +1,9 @@
 #include "serve/fake_world_testutil.h"
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
+#include <thread>
 
 #include "base/check.h"
 
@@ -22,6 +24,7 @@ absl::Status FakeExecutor::Submit(step::StepPlan&& plan) {
   }
   result.plan = std::move(plan);
   ++steps_begun_;
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));  // An endless answer lasts for seconds.
   std::lock_guard lock(mutex_);
   KVIST_CHECK(!result_.has_value());
   result_ = std::move(result);

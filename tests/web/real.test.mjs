@@ -127,6 +127,7 @@ realTest("an answer appears in pieces and can be stopped", {}, async (chat, page
   for (let attempt = 0; attempt < 10; attempt++) {
     seen = new Set();
     await chat.say("Tell me a long story about a brave girl and a dog.");
+    await chat.stop.waitFor({ state: "visible", timeout: 10_000 }).catch(() => {}); // Already over: try again.
     await eventually(
       async () => {
         seen.add(
