@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "cli/commands.h"
+#include "cli/model_path.h"
 #include "modelfile/gguf.h"
 #include "modelfile/gguf_parse.h"
 #include "modelfile/tokenizer.h"
@@ -91,7 +92,8 @@ std::string EncodedText(const Tokenizer& tokenizer, const std::vector<TokenId>& 
 }
 
 absl::StatusOr<std::string> Tokenize(const TokenizeFlags& flags) {
-  KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(flags.model));
+  KVIST_ASSIGN_OR_RETURN(const std::string path, ResolveModel(flags.model));
+  KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(path));
   KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<const Tokenizer> tokenizer, Tokenizer::FromGguf(*file));
   if (flags.has_decode) {
     KVIST_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, ParseIds(flags.decode, tokenizer->vocab_size()));
@@ -120,7 +122,7 @@ int RunTokenize(const TokenizeFlags& flags) {
 void AddTokenize(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<TokenizeFlags>();
   CLI::App* command = app.add_subcommand("tokenize", "Text to token ids and back; the text comes from standard input");
-  command->add_option("MODEL", flags->model, "GGUF file")->required();
+  command->add_option("MODEL", flags->model, "Model file or known name; default: as for serve");
   CLI::Option* prompt = command->add_option("-p,--prompt", flags->prompt, "Text to encode");
   CLI::Option* file = command->add_option("-f,--file", flags->file, "File to encode, - for standard input");
   CLI::Option* decode = command->add_option("--decode", flags->decode, "Token ids to turn into text, e.g. \"1 15 7\"");
