@@ -23,7 +23,7 @@ const llama = await getLlama({gpu: false, build: "never", maxThreads: 2, logLeve
 // table of 16-bit floats. Keys and values stay 32-bit here. What remains for the other models is the order of additions.
 function limitOf(file) {
     if (/^q\d_/.test(file)) return 0.04;
-    if (/q4_|q8_/i.test(file)) return 0.2;  // Of the twenty highest logits only, which lie close together.
+    if (/q4_|q8_/i.test(file)) return 0.06;
     return {"bf16.gguf": 0.02, "gemma3.gguf": 2e-3}[file] ?? 1e-5;
 }
 
@@ -45,8 +45,9 @@ async function evaluate(model, tokens, visit) {
 
 const mostLikely = (probabilities) => probabilities.keys().next().value;
 
-/** RMS of the difference over RMS of the wanted values, both about their means: probabilities know logits up to a constant. */
-function relativeRms(got, want) {
+/** RMS of the difference over `scale`, or over RMS of the wanted values, all about their means: probabilities know logits up to a
+ *  constant. */
+function relativeRms(got, want, scale) {
     const mean = (v) => v.reduce((a, b) => a + b, 0) / v.length;
     const [g, w] = [mean(got), mean(want)];
     let error = 0, size = 0;
@@ -54,16 +55,16 @@ function relativeRms(got, want) {
         error += (got[i] - g - (want[i] - w)) ** 2;
         size += (want[i] - w) ** 2;
     }
-    return Math.sqrt(error / size);
+    return Math.sqrt(error / got.length) / (scale ?? Math.sqrt(size / got.length));
 }
 
 /** Error of the logits that a golden file keeps, at the worst of its positions, and agreement of all argmaxes. */
-async function checkLogits(model, {tokens, argmax, positions, logits, idsAt}) {
+async function checkLogits(model, {tokens, argmax, positions, logits, idsAt, scales}) {
     let worst = 0, same = 0;
     await evaluate(model, tokens, (position, probabilities) => {
         if (mostLikely(probabilities) === argmax[position]) same++;
         const row = positions.indexOf(position);
-        if (row >= 0) worst = Math.max(worst, relativeRms(idsAt(row).map((id) => Math.log(probabilities.get(id))), logits[row]));
+        if (row >= 0) worst = Math.max(worst, relativeRms(idsAt(row).map((id) => Math.log(probabilities.get(id))), logits[row], scales?.[row]));
     });
     return {worst, text: `error ${worst.toExponential(1)}  argmax ${same} of ${tokens.length}`};
 }
@@ -105,7 +106,8 @@ async function check(file) {
     }
     const model = await llama.loadModel({modelPath, gpuLayers: 0});
     const real = golden.perplexity !== undefined;
-    const kept = real ? {...golden.logits, logits: golden.logits.top_logits, idsAt: (row) => golden.logits.top_ids[row]}
+    const {logits} = golden;
+    const kept = real ? {...logits, logits: logits.top_logits, idsAt: (row) => logits.top_ids[row], scales: logits.deviation}
         : {...golden, idsAt: () => golden.ids};
     const {worst, text} = await checkLogits(model, kept);
     const ok = worst < limitOf(golden.file);
