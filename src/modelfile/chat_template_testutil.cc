@@ -1,9 +1,5 @@
 #include "modelfile/chat_template_testutil.h"
 
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
-
 #include "base/check.h"
 
 namespace kvist {
@@ -24,18 +20,6 @@ constexpr std::string_view kSmallConversation = R"({
   "bos_token": "<s>", "eos_token": "</s>", "x": 3, "y": "text", "z": {"k": [1, "v", null]}
 })";
 
-std::string Python() {
-  const char* set = std::getenv("KVIST_PYTHON");
-  return set != nullptr ? set : "python3";
-}
-
-std::string Oracle(std::string_view command, const std::string& file) {
-  std::string line = "'" + Python() + "' '" KVIST_SOURCE_DIR "/tools/render_template_oracle.py' ";
-  line += command;
-  if (!file.empty()) line += " '" + file + "'";
-  return line;
-}
-
 void CheckError(const absl::Status& status) {
   KVIST_CHECK(absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status));
   KVIST_CHECK(!status.message().empty() || absl::IsInvalidArgument(status));  // raise_exception('') is allowed.
@@ -53,37 +37,6 @@ absl::StatusOr<std::string> RenderCase(const TemplateCase& test, ChatTemplateLim
     inputs.extra.erase("now");
   }
   return parsed->Render(inputs);
-}
-
-bool HaveJinja2() {
-  return std::system((Oracle("probe", "") + " 2>/dev/null").c_str()) == 0;
-}
-
-std::vector<std::optional<std::string>> RenderWithJinja2(const std::vector<TemplateCase>& cases,
-                                                         const std::string& scratch) {
-  boost::json::array list;
-  for (const TemplateCase& test : cases) {
-    list.push_back({{"name", test.name}, {"template", test.source}, {"inputs", test.inputs}});
-  }
-  std::ofstream(scratch) << boost::json::serialize(list);
-  std::FILE* pipe = popen(Oracle("render", scratch).c_str(), "r");
-  KVIST_CHECK(pipe != nullptr);
-  std::string output;
-  char buffer[1 << 16];
-  while (const size_t got = std::fread(buffer, 1, sizeof(buffer), pipe)) output.append(buffer, got);
-  KVIST_CHECK(pclose(pipe) == 0);
-
-  std::vector<std::optional<std::string>> results;
-  for (size_t begin = 0; begin < output.size();) {
-    const size_t end = output.find('\n', begin);
-    KVIST_CHECK(end != std::string::npos);
-    const boost::json::object line = boost::json::parse(output.substr(begin, end - begin)).as_object();
-    const boost::json::value* text = line.if_contains("text");
-    results.push_back(text == nullptr ? std::nullopt : std::optional<std::string>(text->as_string()));
-    begin = end + 1;
-  }
-  KVIST_CHECK(results.size() == cases.size());
-  return results;
 }
 
 void RunTemplateFuzzInput(std::string_view bytes) {

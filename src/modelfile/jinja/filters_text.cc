@@ -98,7 +98,8 @@ Result Indent(Runtime& runtime, const Value& self, const Args& args) {
   const std::string text = Cat(self.str(), "\n");
   std::string out;
   bool is_first_line = true;
-  for (const std::string_view line : SplitLines(text, false)) {
+  KVIST_ASSIGN_OR_RETURN(const std::vector<std::string_view> lines, SplitLines(runtime, text, false));
+  for (const std::string_view line : lines) {
     if (!is_first_line) out.push_back('\n');
     const bool indents = is_first_line ? first : (blank || !line.empty());
     const size_t added = (indents ? indention.size() : 0) + line.size() + 1;

@@ -61,9 +61,9 @@ Result SplitText(Runtime& runtime, const Value& self, const Args& args, bool fro
     if (separator.empty()) return Fail("'split' needs a separator that is not empty");
   }
   KVIST_ASSIGN_OR_RETURN(const Int splits_max, args.Integer(1, -1));
-  KVIST_RETURN_IF_ERROR(runtime.Spend(self.str().size() / Runtime::kBytesPerStep));
-  return ListOfText(runtime, Split(self.str(), args.HasValue(0) ? &separator : nullptr, splits_max, from_right),
-                    self.text().safe);
+  KVIST_ASSIGN_OR_RETURN(const std::vector<std::string_view> parts,
+                         Split(runtime, self.str(), args.HasValue(0) ? &separator : nullptr, splits_max, from_right));
+  return ListOfText(runtime, parts, self.text().safe);
 }
 Result SplitLeft(Runtime& runtime, const Value& self, const Args& args) {
   return SplitText(runtime, self, args, false);
@@ -73,8 +73,9 @@ Result SplitRight(Runtime& runtime, const Value& self, const Args& args) {
 }
 
 Result SplitLinesMethod(Runtime& runtime, const Value& self, const Args& args) {
-  KVIST_RETURN_IF_ERROR(runtime.Spend(self.str().size() / Runtime::kBytesPerStep));
-  return ListOfText(runtime, SplitLines(self.str(), args.Truthy(0, false)), self.text().safe);
+  KVIST_ASSIGN_OR_RETURN(const std::vector<std::string_view> lines,
+                         SplitLines(runtime, self.str(), args.Truthy(0, false)));
+  return ListOfText(runtime, lines, self.text().safe);
 }
 
 Result PartitionText(Runtime& runtime, const Value& self, const Args& args, bool from_right) {

@@ -14,46 +14,77 @@ namespace {
 
 constexpr size_t kNone = std::string_view::npos;
 
-std::vector<std::string_view> SplitSpace(std::string_view text, Int splits_max) {
-  std::vector<std::string_view> parts;
+/// A list under construction, each part paid for when it is added: a long text may have very many.
+class Parts {
+ public:
+  explicit Parts(Runtime& runtime) : runtime_(runtime) {}
+
+  absl::Status Add(std::string_view part) {
+    KVIST_RETURN_IF_ERROR(runtime_.Spend(Runtime::kStepsPerItem));
+    list_.push_back(part);
+    return absl::OkStatus();
+  }
+  bool Reached(Int count) const { return count >= 0 && static_cast<Int>(list_.size()) >= count; }
+  std::vector<std::string_view> Take(bool reversed) {
+    if (reversed) std::reverse(list_.begin(), list_.end());
+    return std::move(list_);
+  }
+
+ private:
+  Runtime& runtime_;
+  std::vector<std::string_view> list_;
+};
+
+absl::Status SplitSpace(std::string_view text, Int splits_max, Parts& parts) {
   for (;;) {
     text = Strip(text, nullptr, true, false);
-    if (text.empty()) return parts;
-    if (splits_max >= 0 && static_cast<Int>(parts.size()) == splits_max) {
-      parts.push_back(text);
-      return parts;
-    }
+    if (text.empty()) return absl::OkStatus();
+    if (parts.Reached(splits_max)) return parts.Add(text);
     size_t end = 0;
     while (end < text.size()) {
       const CodePoint c = DecodeAt(text, end);
       if (IsSpace(c.value)) break;
       end += c.bytes;
     }
-    parts.push_back(text.substr(0, end));
+    KVIST_RETURN_IF_ERROR(parts.Add(text.substr(0, end)));
     text.remove_prefix(end);
   }
 }
 
-std::vector<std::string_view> SplitSpaceFromRight(std::string_view text, Int splits_max) {
-  std::vector<std::string_view> parts;
+absl::Status SplitSpaceFromRight(std::string_view text, Int splits_max, Parts& parts) {
   for (;;) {
     text = Strip(text, nullptr, false, true);
-    if (text.empty()) break;
-    if (splits_max >= 0 && static_cast<Int>(parts.size()) == splits_max) {
-      parts.push_back(text);
-      break;
-    }
+    if (text.empty()) return absl::OkStatus();
+    if (parts.Reached(splits_max)) return parts.Add(text);
     size_t begin = text.size();
     while (begin > 0) {
       const size_t start = PreviousStart(text, begin);
       if (IsSpace(DecodeAt(text, start).value)) break;
       begin = start;
     }
-    parts.push_back(text.substr(begin));
+    KVIST_RETURN_IF_ERROR(parts.Add(text.substr(begin)));
     text = text.substr(0, begin);
   }
-  std::reverse(parts.begin(), parts.end());
-  return parts;
+}
+
+absl::Status SplitBy(std::string_view text, std::string_view separator, Int splits_max, Parts& parts) {
+  while (!parts.Reached(splits_max)) {
+    const size_t found = text.find(separator);
+    if (found == kNone) break;
+    KVIST_RETURN_IF_ERROR(parts.Add(text.substr(0, found)));
+    text.remove_prefix(found + separator.size());
+  }
+  return parts.Add(text);
+}
+
+absl::Status SplitByFromRight(std::string_view text, std::string_view separator, Int splits_max, Parts& parts) {
+  while (!parts.Reached(splits_max)) {
+    const size_t found = text.rfind(separator);
+    if (found == kNone) break;
+    KVIST_RETURN_IF_ERROR(parts.Add(text.substr(found + separator.size())));
+    text = text.substr(0, found);
+  }
+  return parts.Add(text);
 }
 
 /// Underscores may stand between digits only; removes them. nullopt when one is misplaced.
@@ -106,39 +137,35 @@ absl::StatusOr<std::string> Replace(Runtime& runtime, std::string_view text, std
   return out;
 }
 
-std::vector<std::string_view> Split(std::string_view text, const std::string_view* separator, Int splits_max,
-                                    bool from_right) {
-  if (separator == nullptr) return from_right ? SplitSpaceFromRight(text, splits_max) : SplitSpace(text, splits_max);
-  std::vector<std::string_view> parts;
-  const auto bounded = [&] { return splits_max >= 0 && static_cast<Int>(parts.size()) >= splits_max; };
-  if (!from_right) {
-    while (!bounded()) {
-      const size_t found = text.find(*separator);
-      if (found == kNone) break;
-      parts.push_back(text.substr(0, found));
-      text.remove_prefix(found + separator->size());
-    }
-    parts.push_back(text);
-    return parts;
+absl::StatusOr<std::vector<std::string_view>> Split(Runtime& runtime, std::string_view text,
+                                                    const std::string_view* separator, Int splits_max,
+                                                    bool from_right) {
+  KVIST_RETURN_IF_ERROR(runtime.Spend(text.size() / Runtime::kBytesPerStep));
+  Parts parts(runtime);
+  absl::Status status;
+  if (separator == nullptr) {
+    status = from_right ? SplitSpaceFromRight(text, splits_max, parts) : SplitSpace(text, splits_max, parts);
+  } else {
+    status = from_right ? SplitByFromRight(text, *separator, splits_max, parts)
+                        : SplitBy(text, *separator, splits_max, parts);
   }
-  while (!bounded()) {
-    const size_t found = text.rfind(*separator);
-    if (found == kNone) break;
-    parts.push_back(text.substr(found + separator->size()));
-    text = text.substr(0, found);
-  }
-  parts.push_back(text);
-  std::reverse(parts.begin(), parts.end());
-  return parts;
+  KVIST_RETURN_IF_ERROR(status);
+  return parts.Take(from_right);
 }
 
 std::vector<std::string_view> SplitAt(std::string_view text, char separator) {
-  const std::string_view one(&separator, 1);
-  return Split(text, &one, -1, false);
+  std::vector<std::string_view> parts;
+  for (size_t end = text.find(separator); end != kNone; end = text.find(separator)) {
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(end + 1);
+  }
+  parts.push_back(text);
+  return parts;
 }
 
-std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) {
-  std::vector<std::string_view> lines;
+absl::StatusOr<std::vector<std::string_view>> SplitLines(Runtime& runtime, std::string_view text, bool keep_ends) {
+  KVIST_RETURN_IF_ERROR(runtime.Spend(text.size() / Runtime::kBytesPerStep));
+  Parts lines(runtime);
   size_t begin = 0;
   for (size_t pos = 0; pos < text.size();) {
     const CodePoint c = DecodeAt(text, pos);
@@ -148,11 +175,11 @@ std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) 
     }
     size_t next = pos + c.bytes;
     if (c.value == '\r' && next < text.size() && text[next] == '\n') ++next;
-    lines.push_back(text.substr(begin, (keep_ends ? next : pos) - begin));
+    KVIST_RETURN_IF_ERROR(lines.Add(text.substr(begin, (keep_ends ? next : pos) - begin)));
     begin = pos = next;
   }
-  if (begin < text.size()) lines.push_back(text.substr(begin));
-  return lines;
+  if (begin < text.size()) KVIST_RETURN_IF_ERROR(lines.Add(text.substr(begin)));
+  return lines.Take(false);
 }
 
 absl::StatusOr<std::string> Pad(Runtime& runtime, std::string_view text, Int width, std::string_view fill,
@@ -175,7 +202,6 @@ absl::StatusOr<std::string> Pad(Runtime& runtime, std::string_view text, Int wid
 
 absl::StatusOr<Value> ListOfText(Runtime& runtime, const std::vector<std::string_view>& parts, bool safe) {
   std::vector<Value> items;
-  KVIST_RETURN_IF_ERROR(runtime.Spend(parts.size() * Runtime::kStepsPerItem));
   items.reserve(parts.size());
   for (const std::string_view part : parts) {
     KVIST_ASSIGN_OR_RETURN(Value text, runtime.NewText(std::string(part), safe));

@@ -21,18 +21,18 @@ absl::StatusOr<std::string> Replace(Runtime& runtime, std::string_view text, std
 
 /// str.split and str.rsplit. `separator` null: at runs of white space, no empty parts. `splits_max` < 0: no bound.
 /// REQUIRES: *separator is not empty.
-std::vector<std::string_view> Split(std::string_view text, const std::string_view* separator, Int splits_max,
-                                    bool from_right);
+absl::StatusOr<std::vector<std::string_view>> Split(Runtime& runtime, std::string_view text,
+                                                    const std::string_view* separator, Int splits_max, bool from_right);
 
 /// str.splitlines.
-std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends);
+absl::StatusOr<std::vector<std::string_view>> SplitLines(Runtime& runtime, std::string_view text, bool keep_ends);
 
 enum class Alignment : uint8_t { kLeft, kRight, kCenter };
 /// str.ljust, rjust and center. `width` in code points, `fill` one of them.
 absl::StatusOr<std::string> Pad(Runtime& runtime, std::string_view text, Int width, std::string_view fill,
                                 Alignment alignment);
 
-/// The parts of `text` between `separator`s, empty ones included.
+/// The parts of a short text between `separator`s, empty ones included.
 std::vector<std::string_view> SplitAt(std::string_view text, char separator);
 
 /// Strings as list of values, each as safe as `safe` says.
