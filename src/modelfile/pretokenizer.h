@@ -3,8 +3,9 @@
 /// @file
 /// Splits text into words before byte-level BPE: one or several regular expressions, each applied to the pieces that
 /// the one before left (matches and the gaps between them alike, each piece on its own). The expressions are published
-/// with the models, in their tokenizer.json. Bytes that are not UTF-8 form pieces of their own. Linear in the text's
-/// length.
+/// with the models, in their tokenizer.json. What is a letter or a digit is PCRE2's Unicode (14 in Debian 12): around
+/// characters that later versions added, words may begin elsewhere than in the original. Bytes that are not UTF-8 form
+/// pieces of their own. Linear in the text's length.
 
 #include <memory>
 #include <string_view>

@@ -15,6 +15,8 @@
 #include "base/prng.h"
 #include "modelfile/gguf.h"
 #include "modelfile/tokenizer.h"
+#include "modelfile/tokenizer_testutil.h"
+#include "modelfile/tokenizer_utf8.h"
 
 namespace kvist {
 namespace {
@@ -75,6 +77,31 @@ void BM_Load(benchmark::State& state, const std::string& model) {
     benchmark::DoNotOptimize(Tokenizer::FromGguf(**file));
   }
 }
+
+/// A vocabulary of Gemma's size and kind: 262,144 entries, thousands of them user-defined, among them runs of newlines.
+void BM_LoadGemmaSize(benchmark::State& state) {
+  VocabularySpec spec = SmallSpm();
+  spec.add_space_prefix = false;
+  for (int i = 0; i < 6400; ++i) spec.Add("<unused" + std::to_string(i) + ">", 4);
+  for (size_t i = 3; i < 32; ++i) spec.Add(std::string(i, '\n'), 4);
+  Prng random(4);
+  float score = -100;
+  while (spec.tokens->size() < 262'144) {
+    std::string piece = random.Below(2) == 0 ? "▁" : "";
+    const uint64_t script = random.Below(3);
+    for (uint64_t length = 2 + random.Below(7); length > 0; --length) {
+      AppendUtf8(static_cast<uint32_t>(script == 0   ? 0x4E00 + random.Below(4000)
+                                       : script == 1 ? 0x410 + random.Below(60)
+                                                     : 'a' + random.Below(26)),
+                 piece);
+    }
+    spec.Add(piece, 1, score -= 1);
+  }
+  const std::string image = spec.Image();
+  const auto file = GgufFile::Parse(std::as_bytes(std::span(image.data(), image.size())), "bench");
+  for (auto _ : state) benchmark::DoNotOptimize(Tokenizer::FromGguf(**file));
+}
+BENCHMARK(BM_LoadGemmaSize)->Unit(benchmark::kMillisecond);
 
 void BM_EncodeShort(benchmark::State& state, const std::string& model) {
   const auto file = GgufFile::Open(model);
