@@ -22,6 +22,7 @@ namespace {
 
 constexpr uint64_t kProgressBytes = 1u << 20;  // So much progress makes an attempt count as the first.
 constexpr std::chrono::milliseconds kRetryWaitMax(60'000);
+constexpr long kRedirectsMax = 10;
 constexpr size_t kErrorTextBytesMax = 200;
 
 std::string_view ToStd(absl::string_view text) {
@@ -166,7 +167,7 @@ void Attempt::SetUp() {
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, secure ? "https" : "http,https");
   curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
-  curl_easy_setopt(curl, CURLOPT_MAXREDIRS, 10L);
+  curl_easy_setopt(curl, CURLOPT_MAXREDIRS, kRedirectsMax);
   curl_easy_setopt(curl, CURLOPT_USERAGENT, "kvist");
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, error_text_);
@@ -275,6 +276,9 @@ AttemptEnd Attempt::Judge(CURLcode result) {
   if (interrupted_) return {Error(absl::StatusCode::kCancelled, "interrupted; what has arrived is kept")};
   if (complete_) return {absl::OkStatus()};
   const long code = Code();
+  if (result == CURLE_TOO_MANY_REDIRECTS) {
+    return {Error(absl::StatusCode::kFailedPrecondition, Cat("more than ", kRedirectsMax, " redirects"))};
+  }
   if (code != 0 && code != 200 && code != 206) return JudgeStatus(code);
   if (result == CURLE_OK) {
     if (state_.total_bytes > 0 && file_.size() != state_.total_bytes) {
@@ -291,7 +295,6 @@ AttemptEnd Attempt::Judge(CURLcode result) {
       break;
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
-    case CURLE_TOO_MANY_REDIRECTS:
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_URL_MALFORMAT:
       return {Error(absl::StatusCode::kFailedPrecondition, text)};
