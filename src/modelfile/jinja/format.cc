@@ -205,6 +205,7 @@ class PercentFormatter {
     } else {
       return Fail("%c needs an int or a single character");
     }
+    spec.precision = -1;
     if (spec.align == '=') spec.align = '>';
     spec.fill = " ";
     return FormatText(runtime_, text, spec);

@@ -62,7 +62,7 @@ Result IsTitle(Runtime&, const Value& self, const Args&) {
   bool found = false, in_word = false;
   for (size_t pos = 0; pos < text.size();) {
     const CodePoint c = DecodeAt(text, pos);
-    const bool upper = IsUpper(c.value), lower = IsLower(c.value);
+    const bool upper = IsUpper(c.value) || IsTitleCase(c.value), lower = IsLower(c.value);
     if ((upper && in_word) || (lower && !in_word)) return Value::Bool(false);
     in_word = upper || lower;
     found = found || in_word;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -67,6 +68,23 @@ std::string_view SignOf(bool negative, char style) {
   return style == '+' ? "+" : style == ' ' ? " " : "";
 }
 
+/// Like %.*g, but always with a point or an exponent; for that, exponents begin one digit earlier.
+std::string GeneralDigits(double value, int precision) {
+  std::string scientific = ScientificText(value, precision - 1);
+  const size_t e = scientific.find('e');
+  const int exponent = std::atoi(scientific.c_str() + e + 1);
+  if (exponent >= -4 && exponent < precision - 1) {
+    std::string out = absl::StrFormat("%.*g", precision, value);
+    return absl::StrContains(out, '.') ? out : out + ".0";
+  }
+  size_t digits = e;
+  if (absl::StrContains(scientific, '.')) {
+    while (scientific[digits - 1] == '0') --digits;
+    if (scientific[digits - 1] == '.') --digits;
+  }
+  return scientific.erase(digits, e - digits);
+}
+
 /// Digits of a finite, non-negative float.
 std::string FloatDigits(double value, const FormatSpec& spec) {
   const int precision = spec.precision < 0 ? 6 : spec.precision;
@@ -81,12 +99,8 @@ std::string FloatDigits(double value, const FormatSpec& spec) {
       return spec.alternate ? absl::StrFormat("%#.*G", precision, value) : absl::StrFormat("%.*G", precision, value);
     case '%':
       return Cat(FixedText(value * 100, precision), "%");
-    case '\0': {
-      if (spec.precision < 0) return FloatText(value);
-      std::string out = absl::StrFormat("%.*g", std::max(precision, 1), value);
-      if (!absl::StrContains(out, '.') && !absl::StrContains(out, 'e')) out += ".0";
-      return out;
-    }
+    case '\0':
+      return spec.precision < 0 ? FloatText(value) : GeneralDigits(value, std::max(precision, 1));
     default:
       return spec.alternate ? absl::StrFormat("%#.*f", precision, value) : FixedText(value, precision);
   }
@@ -109,8 +123,10 @@ absl::StatusOr<FormatSpec> ParseFormatSpec(std::string_view spec) {
     }
     return absl::OkStatus();
   };
+  bool fill_given = false;
   const size_t first = spec.empty() ? 0 : DecodeAt(spec, 0).bytes;
   if (first > 0 && spec.size() > first && IsAlign(spec[first])) {
+    fill_given = true;
     out.fill = spec.substr(0, first);
     out.align = spec[first];
     spec.remove_prefix(first + 1);
@@ -123,10 +139,8 @@ absl::StatusOr<FormatSpec> ParseFormatSpec(std::string_view spec) {
     spec.remove_prefix(1);
   }
   out.alternate = skip('#');
-  if (skip('0') && out.align == '\0') {
-    out.fill = "0";
-    out.align = '=';
-  }
+  out.zero = !fill_given && skip('0');
+  if (out.zero) out.fill = "0";
   KVIST_RETURN_IF_ERROR(number(out.width));
   if (!spec.empty() && (spec[0] == ',' || spec[0] == '_')) {
     out.grouping = spec[0];
@@ -197,31 +211,34 @@ absl::StatusOr<std::string> FormatFloat(Runtime& runtime, double value, const Fo
 
 absl::StatusOr<std::string> FormatValue(Runtime& runtime, const Value& value, const FormatSpec& spec) {
   const std::string_view type(&spec.type, spec.type == '\0' ? 0 : 1);
-  const auto unknown = [&] { return Fail("the format type '", type, "' is not known for a ", TypeName(value)); };
+  const auto is_one_of = [type](std::string_view types) { return types.find(type) != std::string_view::npos; };
   if (value.IsText()) {
-    if (!type.empty() && type != "s") return unknown();
-    if (spec.align == '=' && spec.fill != "0") return Fail("'=' does not align a str");
-    if (spec.sign != '-' || spec.alternate || spec.grouping != '\0') return Fail("the format does not fit a str");
-    FormatSpec text = spec;
-    if (text.align == '=') text.align = '<';
-    return FormatText(runtime, value.str(), text);
+    if (!type.empty() && type != "s") return Fail("the format type '", type, "' is not known for a str");
+    const bool numeric = spec.align == '=' || spec.sign != '\0' || spec.alternate || spec.grouping != '\0';
+    if (numeric) return Fail("the format does not fit a str");
+    return FormatText(runtime, value.str(), spec);
   }
-  if (value.IsIntegral() && (type.empty() || std::string_view("dxXobn").find(type) != std::string_view::npos)) {
+  if (!value.IsNumber()) return Fail("a ", TypeName(value), " takes no format");
+  FormatSpec number = spec;
+  if (spec.zero && spec.align == '\0') number.align = '=';
+  if (value.IsIntegral() && is_one_of("dxXob")) {
     if (spec.precision >= 0) return Fail("an int takes no precision");
-    return FormatInt(runtime, value.integer(), spec);
+    return FormatInt(runtime, value.integer(), number);
   }
   if (value.IsIntegral() && type == "c") {
     const Int code = value.integer();
+    const bool misfit = spec.sign != '\0' || spec.alternate || spec.grouping != '\0' || spec.precision >= 0;
+    if (misfit) return Fail("the format does not fit a character");
     if (code < 0 || code > 0x10FFFF) return Fail("a character code is out of range");
     std::string text;
     AppendUtf8(static_cast<char32_t>(code), text);
-    return FormatText(runtime, text, spec);
+    return PadNumber(runtime, "", text, number);
   }
-  if (value.IsNumber() && (type.empty() || std::string_view("eEfFgGn%").find(type) != std::string_view::npos)) {
-    return FormatFloat(runtime, value.number(), spec);
+  if (is_one_of("eEfFgG%")) {
+    if (spec.alternate && type.empty()) return Fail("'#' without a type is not supported for a float");
+    return FormatFloat(runtime, value.number(), number);
   }
-  if (value.IsNumber()) return unknown();
-  return Fail("a ", TypeName(value), " takes no format");
+  return Fail("the format type '", type, "' is not known for a ", TypeName(value));
 }
 
 }  // namespace kvist::jinja

@@ -14,9 +14,10 @@ namespace kvist::jinja {
 /// The fields of a format specification; also what a %-conversion comes down to.
 struct FormatSpec {
   std::string fill = " ";  ///< One code point.
-  char align = '\0';       ///< '<', '>', '^', '=' or '\0': the type's default.
-  char sign = '-';         ///< '-', '+' or ' '.
+  char align = '\0';       ///< '<', '>', '^', '=' or '\0': as the type has it.
+  char sign = '\0';        ///< '-', '+', ' ' or '\0': as '-'.
   bool alternate = false;  ///< '#'
+  bool zero = false;       ///< '0': numbers without an alignment are padded behind their sign.
   char grouping = '\0';    ///< ',', '_' or '\0'.
   Int width = 0;
   int precision = -1;  ///< -1 = none.

@@ -217,6 +217,12 @@ bool IsLower(char32_t c) {
   return lowers.Contains(c);
 }
 
+bool IsTitleCase(char32_t c) {
+  if (c < 0x80) return false;
+  static const CharClass titles("\\p{Lt}");
+  return titles.Contains(c);
+}
+
 bool HasOnlyLower(std::string_view text) {
   return HasOnly(text, IsLower, IsUpper);
 }

@@ -49,6 +49,8 @@ bool IsNameRest(char32_t c);   ///< May continue an identifier.
 bool IsUpper(char32_t c);      ///< Has a lower case and is not it; title-case digraphs excluded.
 bool IsLower(char32_t c);
 
+bool IsTitleCase(char32_t c);  ///< Digraphs such as U+01C5 that are upper case at the front only.
+
 /// str.islower, str.isupper: some character has case, and all that have it have this one.
 bool HasOnlyLower(std::string_view text);
 bool HasOnlyUpper(std::string_view text);

@@ -78,7 +78,7 @@ constexpr CasePair kToUpperExtra[] = {
     {0x1C88, 0xA64A}, {0x1E9B, 0x1E60}, {0x1FBE, 0x399},
 };
 
-/// Upper cases of more than one code point (SpecialCasing.txt), save Greek letters with a subscript iota.
+/// Upper cases of more than one code point (SpecialCasing.txt), save U+1F80 to U+1FAF, which follow a rule.
 struct CaseSpecial {
   char32_t lower;
   std::array<char32_t, 3> upper;  ///< Zero-padded.
@@ -100,8 +100,18 @@ constexpr CaseSpecial kToUpperSpecial[] = {
     {0x1F52, {0x3A5, 0x313, 0x300}},
     {0x1F54, {0x3A5, 0x313, 0x301}},
     {0x1F56, {0x3A5, 0x313, 0x342}},
+    {0x1FB2, {0x1FBA, 0x399}},
+    {0x1FB3, {0x391, 0x399}},
+    {0x1FB4, {0x386, 0x399}},
     {0x1FB6, {0x391, 0x342}},
+    {0x1FB7, {0x391, 0x342, 0x399}},
+    {0x1FBC, {0x391, 0x399}},
+    {0x1FC2, {0x1FCA, 0x399}},
+    {0x1FC3, {0x397, 0x399}},
+    {0x1FC4, {0x389, 0x399}},
     {0x1FC6, {0x397, 0x342}},
+    {0x1FC7, {0x397, 0x342, 0x399}},
+    {0x1FCC, {0x397, 0x399}},
     {0x1FD2, {0x399, 0x308, 0x300}},
     {0x1FD3, {0x399, 0x308, 0x301}},
     {0x1FD6, {0x399, 0x342}},
@@ -111,7 +121,12 @@ constexpr CaseSpecial kToUpperSpecial[] = {
     {0x1FE4, {0x3A1, 0x313}},
     {0x1FE6, {0x3A5, 0x342}},
     {0x1FE7, {0x3A5, 0x308, 0x342}},
+    {0x1FF2, {0x1FFA, 0x399}},
+    {0x1FF3, {0x3A9, 0x399}},
+    {0x1FF4, {0x38F, 0x399}},
     {0x1FF6, {0x3A9, 0x342}},
+    {0x1FF7, {0x3A9, 0x342, 0x399}},
+    {0x1FFC, {0x3A9, 0x399}},
     {0xFB00, {0x46, 0x46}},
     {0xFB01, {0x46, 0x49}},
     {0xFB02, {0x46, 0x4C}},
@@ -155,14 +170,18 @@ char32_t SimpleUpper(char32_t c) {
 }
 
 void AppendUpper(char32_t c, std::string& out) {
-  if (c >= 0x80) {
-    for (const CaseSpecial& special : kToUpperSpecial) {
-      if (special.lower != c) continue;
-      for (const char32_t part : special.upper) {
-        if (part != 0) AppendUtf8(part, out);
-      }
-      return;
+  if (c < 0x80) return out.push_back(static_cast<char>(SimpleUpper(c)));
+  if (c >= 0x1F80 && c <= 0x1FAF) {  // Alpha, eta and omega with a subscript iota, which becomes a letter of its own.
+    constexpr char32_t kBases[] = {0x1F08, 0x1F28, 0x1F68};
+    AppendUtf8(kBases[(c - 0x1F80) / 16] + (c & 7), out);
+    return AppendUtf8(0x399, out);
+  }
+  for (const CaseSpecial& special : kToUpperSpecial) {
+    if (special.lower != c) continue;
+    for (const char32_t part : special.upper) {
+      if (part != 0) AppendUtf8(part, out);
     }
+    return;
   }
   AppendUtf8(SimpleUpper(c), out);
 }
@@ -171,6 +190,9 @@ void AppendTitle(char32_t c, std::string& out) {
   if (c >= 0x10D0 && c <= 0x10FF) return AppendUtf8(c, out);  // Georgian has no title case.
   if (c >= 0x1C4 && c <= 0x1CC) return AppendUtf8((c - 0x1C4) / 3 * 3 + 0x1C5, out);
   if (c >= 0x1F1 && c <= 0x1F3) return AppendUtf8(0x1F2, out);
+  if (IsTitleCase(c)) return AppendUtf8(c, out);
+  const char32_t simple = SimpleUpper(c);
+  if (simple != c && c >= 0x1F80 && c <= 0x1FFC) return AppendUtf8(simple, out);
   std::string upper;
   AppendUpper(c, upper);
   const CodePoint first = DecodeAt(upper, 0);
@@ -183,7 +205,7 @@ void AppendTitle(char32_t c, std::string& out) {
 }
 
 bool IsCased(char32_t c) {
-  return IsUpper(c) || IsLower(c) || c == 0x1C5 || c == 0x1C8 || c == 0x1CB || c == 0x1F2;
+  return IsUpper(c) || IsLower(c) || IsTitleCase(c);
 }
 
 /// Marks that do not end a word for the final-sigma rule; the common ones of Case_Ignorable.
