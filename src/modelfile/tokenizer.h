@@ -33,9 +33,9 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   /// Any bytes encode; invalid UTF-8 goes through byte tokens. Linear in the text's length.
-  /// Plain text never yields a control token, other than unknown(), unless `parse_special`. Decode(Encode(text)) is `text`, with two
-  /// exceptions that the vocabulary forces: the `llama` algorithm reads U+2581 as a space, and what a vocabulary has no
-  /// token for becomes its unknown token (`llama`) or U+FFFD (`gpt2`). REQUIRES: text.size() < 1 GiB.
+  /// Plain text never yields a control token, other than unknown(), unless `parse_special`. Decode(Encode(text)) is
+  /// `text`, with two exceptions that the vocabulary forces: the `llama` algorithm reads U+2581 as a space, and what a
+  /// vocabulary has no token for becomes its unknown token (`llama`) or U+FFFD (`gpt2`). REQUIRES: text.size() < 1 GiB.
   virtual std::vector<TokenId> Encode(std::string_view text, const EncodeOptions& options = {}) const = 0;
 
   /// Raw bytes that a token stands for. Control and unknown tokens give their text when `render_control`, else nothing.
