@@ -18,8 +18,8 @@ std::span<const Isa> SupportedIsas();
 /// The fastest of SupportedIsas.
 Isa BestIsa();
 
-/// "reference", "avx2" or "avx512". InvalidArgument for another name, FailedPrecondition when this machine lacks the
-/// set.
+/// "reference", "avx2", "avx512" or "amx". InvalidArgument for another name, FailedPrecondition when this machine lacks
+/// the set.
 absl::StatusOr<Isa> ParseIsa(std::string_view name);
 
 std::string_view IsaName(Isa isa);

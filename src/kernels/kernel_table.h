@@ -32,6 +32,7 @@ enum class Isa : uint8_t {
   kReference,  ///< Plain C++ that defines the bits.
   kAvx2,       ///< The floor: AVX2, FMA, F16C.
   kAvx512,     ///< AVX-512 F, BW, DQ, VL and VNNI.
+  kAmx,        ///< kAvx512 with matrix products on AMX tiles.
 };
 
 /// A packed [rows, cols] weight matrix (packed.h). Borrowed.

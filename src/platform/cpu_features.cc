@@ -1,6 +1,8 @@
 #include "platform/cpu_features.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
@@ -31,6 +33,12 @@ bool Bit(uint32_t value, int bit) {
   return value >> bit & 1;
 }
 
+/// Linux saves tile data only for processes that asked (Documentation/arch/x86/xstate.rst).
+bool AskForTileData() {
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILE_DATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 CpuFeatures Detect() {
   constexpr uint64_t kYmm = 0x6, kZmm = 0xe6, kTiles = 0x60000;
   uint64_t states = SavedStates();
@@ -43,7 +51,10 @@ CpuFeatures Detect() {
   cpu.avx512 = cpu.avx2 && zmm && Bit(extended.ebx, 16) && Bit(extended.ebx, 17) && Bit(extended.ebx, 30) &&
                Bit(extended.ebx, 31);
   cpu.avx512_vnni = cpu.avx512 && Bit(extended.ecx, 11);
-  cpu.amx_int8 = tiles && Bit(extended.edx, 24) && Bit(extended.edx, 25);
+  cpu.avx512_bf16 = cpu.avx512 && Bit(more.eax, 5);
+  tiles = tiles && Bit(extended.edx, 24) && AskForTileData();
+  cpu.amx_int8 = tiles && Bit(extended.edx, 25);
+  cpu.amx_bf16 = tiles && Bit(extended.edx, 22);
   return cpu;
 }
 

@@ -14,10 +14,13 @@ struct CpuFeatures {
   bool avx_vnni = false;     ///< 8-bit dot products in 256-bit registers.
   bool avx512 = false;       ///< AVX-512 F, BW, DQ and VL.
   bool avx512_vnni = false;  ///< 8-bit dot products in 512-bit registers; implies avx512.
-  bool amx_int8 = false;     ///< AMX tiles with 8-bit products (the kernel must still grant the tile state).
+  bool avx512_bf16 = false;  ///< Conversion to bf16 in 512-bit registers; implies avx512.
+  bool amx_int8 = false;     ///< AMX tiles with 8-bit products, which the operating system lets this process use.
+  bool amx_bf16 = false;     ///< The same with bf16 products.
 };
 
-/// Reads CPUID and XCR0 on the first call.
+/// Reads CPUID and XCR0 on the first call, and asks the operating system for the AMX tiles: it grants them to the whole
+/// process, threads of later included, or refuses.
 const CpuFeatures& GetCpuFeatures();
 
 /// The processor's own name, e.g. "Intel(R) Xeon(R) Processor"; "unknown" if it has none.

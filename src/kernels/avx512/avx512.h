@@ -13,7 +13,14 @@ void QuantizeRows(const float* x, size_t x_stride, uint32_t tokens, uint32_t col
 void MatMul(const PackedMatrix& w, const void* activations, size_t activation_stride, uint32_t tokens,
             uint32_t group_begin, uint32_t group_end, float* y, size_t y_stride);
 
+/// Loops of products on registers; they return the multiply-adds they did (peak.h).
+uint64_t PeakInt8(uint64_t rounds);
+uint64_t PeakF32(uint64_t rounds);
+
 /// The whole table; its functions may only be called where CpuFeatures::avx512_vnni holds.
 extern const KernelTable kKernels;
+
+/// The same with matrix products on AMX tiles.
+extern const KernelTable kKernelsWithAmx;
 
 }  // namespace kvist::kernels::avx512
