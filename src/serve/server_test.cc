@@ -4,10 +4,8 @@
 #include <gtest/gtest.h>
 #include <boost/json.hpp>
 
-#include "base/prng.h"
 #include "base/status.h"
-#include "serve/fake_world_testutil.h"
-#include "serve/http_testutil.h"
+#include "serve/server_testutil.h"
 
 namespace kvist::serve {
 namespace {
@@ -16,23 +14,6 @@ namespace json = boost::json;
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-constexpr char kModel[] = KVIST_SOURCE_DIR "/models/default-q8_0.gguf";
-constexpr char kHello[] = R"({"messages":[{"role":"user","content":"hello"}],"max_tokens":8})";
-constexpr char kHelloStream[] = R"({"messages":[{"role":"user","content":"hello"}],"max_tokens":8,"stream":true})";
-/// Goes on until it is stopped.
-constexpr char kEndless[] = R"({"messages":[{"role":"user","content":"hello"}],"stream":true})";
-constexpr char kChatPath[] = "/v1/chat/completions";
-
-FakeWorldOptions Options() {
-  FakeWorldOptions options;
-  options.model_path = kModel;
-  return options;
-}
-
-json::object ErrorOf(const HttpResponse& response) {
-  return json::parse(response.body).as_object().at("error").as_object();
-}
 
 std::string TextOfStream(const std::string& body) {
   std::string text;
@@ -45,10 +26,6 @@ std::string TextOfStream(const std::string& body) {
     }
   }
   return text;
-}
-
-bool IsIdle(const engine::EngineStats& stats) {
-  return stats.running == 0 && stats.waiting == 0;
 }
 
 TEST(Server, AnswersSmallRequests) {
@@ -330,127 +307,6 @@ TEST(Server, MetricsCountWhatHappened) {
   }
 }
 
-// ---- Limits.
-
-TEST(ServerLimits, HeadsAndBodies) {
-  FakeWorldOptions options = Options();
-  options.server.limits.header_bytes_max = 4096;
-  options.server.limits.body_bytes_max = 10'000;
-  FakeWorld world(options);
-  const uint16_t port = world.port();
-  EXPECT_EQ(Get(port, "/health", "X: " + std::string(5000, 'x') + "\r\n").status, 431);
-  EXPECT_EQ(Get(port, "/health", "X: " + std::string(1 << 20, 'x') + "\r\n").status, 431);
-  EXPECT_EQ(Get(port, "/" + std::string(5000, 'x')).status, 431);
-  const HttpResponse large = Post(port, kChatPath, std::string(10'001, ' '));
-  EXPECT_EQ(large.status, 413);
-  EXPECT_EQ(ErrorOf(large).at("type").as_string(), "invalid_request_error");
-
-  HttpClient chunked(port);
-  chunked.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
-  const std::string chunk = "1000\r\n" + std::string(4096, ' ') + "\r\n";
-  for (int i = 0; i < 3; ++i) chunked.Send(chunk);
-  EXPECT_EQ(chunked.Read().status, 413);
-
-  HttpClient whole_chunked(port);
-  const std::string hello = kHello;
-  whole_chunked.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
-  whole_chunked.Send("10\r\n" + hello.substr(0, 16) + "\r\n");
-  whole_chunked.Send(Cat(absl::Hex(hello.size() - 16), "\r\n", hello.substr(16), "\r\n0\r\n\r\n"));
-  EXPECT_EQ(whole_chunked.Read().status, 200);
-}
-
-TEST(ServerLimits, SlowClients) {
-  FakeWorldOptions options = Options();
-  options.server.limits.header = milliseconds(150);
-  options.server.limits.body = milliseconds(400);
-  options.server.limits.body_gap = milliseconds(150);
-  options.server.limits.idle = milliseconds(150);
-  FakeWorld world(options);
-
-  HttpClient silent(world.port());
-  EXPECT_TRUE(silent.WaitForClose(milliseconds(10'000)));
-
-  HttpClient dripping(world.port());  // Each byte soon enough, the head not.
-  for (int i = 0; i < 200 && dripping.Send(i == 0 ? "GET /health HTTP/1.1\r\n" : "X"); ++i) {
-    std::this_thread::sleep_for(milliseconds(10));
-  }
-  EXPECT_EQ(dripping.Read().status, 408);
-
-  HttpClient stuck(world.port());
-  stuck.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{");
-  EXPECT_EQ(stuck.Read().status, 408);
-
-  HttpClient slow_body(world.port());
-  slow_body.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n");
-  for (int i = 0; i < 200 && slow_body.Send(" "); ++i) std::this_thread::sleep_for(milliseconds(10));
-  EXPECT_EQ(slow_body.Read().status, 408);
-
-  HttpClient kept(world.port());  // Between two requests.
-  kept.SendGet("/health");
-  EXPECT_EQ(kept.Read().status, 200);
-  EXPECT_TRUE(kept.WaitForClose(milliseconds(10'000)));
-}
-
-TEST(ServerLimits, Connections) {
-  FakeWorldOptions options = Options();
-  options.server.limits.connections_max = 3;
-  FakeWorld world(options);
-  std::vector<HttpClient> open;
-  for (int i = 0; i < 3; ++i) {
-    open.emplace_back(world.port());
-    open.back().SendGet("/health");
-    EXPECT_EQ(open.back().Read().status, 200);
-  }
-  HttpClient extra(world.port());
-  const HttpResponse refused = extra.Read();  // Before it has asked anything.
-  EXPECT_EQ(refused.status, 503);
-  EXPECT_EQ(ErrorOf(refused).at("type").as_string(), "server_error");
-  open.clear();
-  for (int i = 0; i < 400; ++i) {
-    if (Get(world.port(), "/health").status == 200) return;
-    std::this_thread::sleep_for(milliseconds(10));
-  }
-  FAIL() << "closed connections still count";
-}
-
-TEST(ServerLimits, HostileBytes) {
-  FakeWorldOptions options = Options();
-  options.server.limits.header = milliseconds(500);
-  FakeWorld world(options);
-  Prng random(7);
-  const std::string valid =
-      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
-      "60\r\n\r\n{\"messages\":[{\"role\":\"user\"";
-  for (int round = 0; round < 150; ++round) {
-    HttpClient client(world.port());
-    std::string bytes = valid;
-    if (round % 3 == 0) {
-      bytes.clear();
-      for (uint64_t i = 0, count = random.Below(2000); i < count; ++i) bytes += static_cast<char>(random.Next());
-    } else {
-      for (int i = 0; i < 3; ++i) bytes[random.Below(bytes.size())] = static_cast<char>(random.Next());
-    }
-    client.Send(bytes);
-    if (round % 2 == 0) client.ReadUntil("\r\n", milliseconds(20));
-  }
-  for (const char* text :
-       {"\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET / HTTP/1.1\nHost: localhost\n\n",
-        "GET /\x01 HTTP/1.1\r\n\r\n",
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999\r\n\r\n",
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
-        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}) {
-    HttpClient client(world.port());
-    client.Send(text);
-    const HttpResponse response = client.Read(false, milliseconds(10'000));
-    EXPECT_TRUE(response.status == 0 || (response.status >= 400 && response.status < 500))
-        << text << " " << response.status;
-  }
-  EXPECT_EQ(Get(world.port(), "/health").status, 200);
-  EXPECT_EQ(Post(world.port(), kChatPath, kHello).status, 200);
-}
-
 // ---- Access.
 
 TEST(ServerAccess, KeysGuardTheApi) {
@@ -530,84 +386,6 @@ TEST(ServerAccess, ListeningRules) {
   EXPECT_THAT(std::string(create("127.0.0.1", world.port(), {}).message()), HasSubstr("in use"));
   EXPECT_TRUE(absl::IsInvalidArgument(create("no.such.host.invalid", 0, {})));
   EXPECT_TRUE(absl::IsInvalidArgument(create("203.0.113.7", 0, {"key"})));  // Not an address of this machine.
-}
-
-// ---- Stop.
-
-TEST(ServerStop, OpenStreamsFinishAndNewOnesAreRefused) {
-  FakeWorld world(Options());
-  world.executor->Hold();
-  HttpClient stream(world.port()), whole(world.port()), idle(world.port()), half(world.port());
-  stream.SendPost(kChatPath, kHelloStream);
-  whole.SendPost(kChatPath, kHello);
-  idle.SendGet("/health");
-  EXPECT_EQ(idle.Read().status, 200);
-  half.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n");
-  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return stats.running + stats.waiting == 2; }));
-  world.server->server().RequestStop();
-  EXPECT_TRUE(idle.WaitForClose(milliseconds(10'000)));
-  const std::string hello = kHello;
-  half.Send("Content-Length: " + std::to_string(hello.size()) + "\r\n\r\n" + hello);
-  EXPECT_EQ(half.Read().status, 503);
-  EXPECT_FALSE(HttpClient(world.port()).connected());
-  world.executor->Release();
-  EXPECT_EQ(SseData(stream.Read().body).back(), "[DONE]");
-  const HttpResponse answer = whole.Read();
-  EXPECT_EQ(answer.status, 200);
-  EXPECT_EQ(answer.headers.at("connection"), "close");
-  world.server->Join();
-  EXPECT_TRUE(IsIdle(world.engine->Stats()));
-}
-
-TEST(ServerStop, SecondRequestFailsWhatIsOpen) {
-  FakeWorld world(Options());
-  HttpClient stream(world.port()), whole(world.port());
-  stream.SendPost(kChatPath, kEndless);
-  EXPECT_THAT(stream.ReadUntil("wind"), HasSubstr("wind"));
-  world.executor->Hold();
-  whole.SendPost(kChatPath, kHello);
-  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return stats.running + stats.waiting == 2; }));
-  world.server->server().RequestStop();
-  world.server->server().RequestStop();
-  const std::string rest = stream.ReadUntil("0\r\n\r\n");
-  EXPECT_THAT(rest, HasSubstr("data: {\"error\":{\"message\":\"the server is shutting down\""));
-  EXPECT_THAT(rest, ::testing::Not(HasSubstr("[DONE]")));
-  EXPECT_TRUE(stream.WaitForClose(milliseconds(10'000)));
-  const HttpResponse answer = whole.Read();
-  EXPECT_EQ(answer.status, 503);
-  EXPECT_TRUE(answer.complete);
-  whole.Close();
-  world.executor->Release();
-  world.server->Join();
-  EXPECT_TRUE(IsIdle(world.engine->Stats()));
-}
-
-TEST(ServerStop, DrainHasAnEnd) {
-  FakeWorldOptions options = Options();
-  options.server.drain = milliseconds(50);
-  FakeWorld world(options);
-  HttpClient stream(world.port());
-  stream.SendPost(kChatPath, kEndless);
-  EXPECT_THAT(stream.ReadUntil("wind"), HasSubstr("wind"));
-  world.server->server().RequestStop();
-  EXPECT_THAT(stream.ReadUntil("0\r\n\r\n"), HasSubstr("shutting down"));
-  stream.Close();
-  world.server->Join();
-}
-
-TEST(ServerStop, ClientsThatHangAreCutOff) {
-  FakeWorldOptions options = Options();
-  options.server.drain = milliseconds(10);
-  options.server.limits.output_bytes_max = 1 << 30;
-  FakeWorld world(options);
-  HttpClient deaf(world.port(), /*receive_buffer_bytes=*/4096);  // Reads nothing, not even the error.
-  deaf.SendPost(kChatPath,
-                R"({"messages":[{"role":"user","content":"x"}],"stream":true,"logprobs":true,"top_logprobs":20})");
-  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return stats.generated_tokens > 50; }));
-  const auto begin = std::chrono::steady_clock::now();
-  world.server->server().RequestStop();
-  world.server->Join();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
 }  // namespace

@@ -1,0 +1,91 @@
+#include "serve/server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "serve/server_testutil.h"
+
+namespace kvist::serve {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+TEST(ServerStop, OpenStreamsFinishAndNewOnesAreRefused) {
+  FakeWorld world(Options());
+  world.executor->Hold();
+  HttpClient stream(world.port()), whole(world.port()), idle(world.port()), half(world.port());
+  stream.SendPost(kChatPath, kHelloStream);
+  whole.SendPost(kChatPath, kHello);
+  idle.SendGet("/health");
+  EXPECT_EQ(idle.Read().status, 200);
+  half.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n");
+  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return stats.running + stats.waiting == 2; }));
+  world.server->server().RequestStop();
+  EXPECT_TRUE(idle.WaitForClose(milliseconds(10'000)));
+  const std::string hello = kHello;
+  half.Send("Content-Length: " + std::to_string(hello.size()) + "\r\n\r\n" + hello);
+  EXPECT_EQ(half.Read().status, 503);
+  EXPECT_FALSE(HttpClient(world.port()).connected());
+  world.executor->Release();
+  EXPECT_EQ(SseData(stream.Read().body).back(), "[DONE]");
+  const HttpResponse answer = whole.Read();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.headers.at("connection"), "close");
+  world.server->Join();
+  EXPECT_TRUE(IsIdle(world.engine->Stats()));
+}
+
+TEST(ServerStop, SecondRequestFailsWhatIsOpen) {
+  FakeWorld world(Options());
+  HttpClient stream(world.port()), whole(world.port());
+  stream.SendPost(kChatPath, kEndless);
+  EXPECT_THAT(stream.ReadUntil("wind"), HasSubstr("wind"));
+  world.executor->Hold();
+  whole.SendPost(kChatPath, kHello);
+  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return stats.running + stats.waiting == 2; }));
+  world.server->server().RequestStop();
+  world.server->server().RequestStop();
+  const std::string rest = stream.ReadUntil("0\r\n\r\n");
+  EXPECT_THAT(rest, HasSubstr("data: {\"error\":{\"message\":\"the server is shutting down\""));
+  EXPECT_THAT(rest, ::testing::Not(HasSubstr("[DONE]")));
+  EXPECT_TRUE(stream.WaitForClose(milliseconds(10'000)));
+  const HttpResponse answer = whole.Read();
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_TRUE(answer.complete);
+  whole.Close();
+  world.executor->Release();
+  world.server->Join();
+  EXPECT_TRUE(IsIdle(world.engine->Stats()));
+}
+
+TEST(ServerStop, DrainHasAnEnd) {
+  FakeWorldOptions options = Options();
+  options.server.drain = milliseconds(50);
+  FakeWorld world(options);
+  HttpClient stream(world.port());
+  stream.SendPost(kChatPath, kEndless);
+  EXPECT_THAT(stream.ReadUntil("wind"), HasSubstr("wind"));
+  world.server->server().RequestStop();
+  EXPECT_THAT(stream.ReadUntil("0\r\n\r\n"), HasSubstr("shutting down"));
+  stream.Close();
+  world.server->Join();
+}
+
+TEST(ServerStop, ClientsThatHangAreCutOff) {
+  FakeWorldOptions options = Options();
+  options.server.drain = milliseconds(10);
+  options.server.limits.output_bytes_max = 1 << 30;
+  FakeWorld world(options);
+  HttpClient deaf(world.port(), /*receive_buffer_bytes=*/4096);  // Reads nothing, not even the error.
+  deaf.SendPost(kChatPath,
+                R"({"messages":[{"role":"user","content":"x"}],"stream":true,"logprobs":true,"top_logprobs":20})");
+  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return stats.generated_tokens > 50; }));
+  const auto begin = std::chrono::steady_clock::now();
+  world.server->server().RequestStop();
+  world.server->Join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
+}  // namespace
+}  // namespace kvist::serve
