@@ -114,7 +114,7 @@ asio::awaitable<void> HttpConnection::Run() {
 void HttpConnection::Stop() {
   close_after_ = true;
   error_code ignored;
-  if (idle_) socket_.cancel(ignored);
+  if (reading_) socket_.close(ignored);  // Cancelling would miss an operation that is between two of its steps.
 }
 
 void HttpConnection::Fail() {
@@ -164,12 +164,11 @@ asio::awaitable<bool> HttpConnection::ReadRequest(Request& request) {
   const HttpLimits& limits = host_.limits;
   request.parser.header_limit(static_cast<uint32_t>(limits.header_bytes_max));
   request.parser.body_limit(limits.body_bytes_max);
+  reading_ = true;
   if (buffer_.size() == 0) {
-    idle_ = true;
     Arm(std::exchange(fresh_, false) ? limits.header : limits.idle);
     auto [error] = co_await socket_.async_wait(tcp::socket::wait_read, kAwait);
     Disarm();
-    idle_ = false;
     if (error || close_after_) co_return false;
   }
   Arm(limits.header);
@@ -221,6 +220,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(Request& request) {
     }
     co_return false;
   }
+  reading_ = false;
   request.body = std::move(request.parser.get().body());
   request.received_at = host_.service.clock().Now();
   co_return true;
@@ -236,6 +236,12 @@ asio::awaitable<void> HttpConnection::Refuse(Request& request, int http_status, 
 
 asio::awaitable<void> HttpConnection::Handle(Request& request) {
   if (!request.parser.keep_alive()) close_after_ = true;
+  const size_t hosts = request.parser.get().count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && !request.http_1_0())) {  // RFC 9112, section 3.2.
+    co_await Refuse(request, 400,
+                    hosts == 0 ? "an HTTP/1.1 request needs a Host header" : "there is more than one Host header");
+    co_return;
+  }
   if (std::optional<HttpReply> refusal = host_.service.Refusal(request.head); refusal.has_value()) {
     if (!request.parser.is_done()) close_after_ = true;  // Its body stays unread.
     co_await WriteReply(request, *std::move(refusal));
@@ -382,6 +388,7 @@ std::string HttpConnection::HeadText(const Request& request, const HttpReply& re
 }
 
 asio::awaitable<void> HttpConnection::WriteReply(const Request& request, HttpReply reply) {
+  reading_ = false;
   host_.service.metrics().CountReply(request.head.target.route, reply.status);
   spdlog::debug("{}: {}", RouteName(request.head.target.route), reply.status);
   std::string bytes = HeadText(request, reply, /*chunked=*/false);

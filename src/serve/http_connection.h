@@ -38,7 +38,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   /// Serves until either side ends. The caller keeps it running; it ends after Stop once the open request is answered.
   boost::asio::awaitable<void> Run();
 
-  /// No more requests: closes now if idle, else after the answer.
+  /// No more requests: closes now unless a request has come whole, else after its answer.
   void Stop();
   /// Ends the open generation with an error that the client gets.
   void Fail();
@@ -75,7 +75,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::steady_timer news_;            ///< Never expires; cancelled to wake who waits for news.
   std::shared_ptr<GenerationStream> stream_;  ///< The open generation.
   bool fresh_ = true;                         ///< Has not sent anything yet.
-  bool idle_ = false;                         ///< Waits for a request's first byte.
+  bool reading_ = true;                       ///< Has no whole request to answer.
   bool close_after_ = false;                  ///< The open request is the last.
   bool timed_out_ = false;                    ///< The deadline passed.
   bool gone_ = false;                         ///< The client is.

@@ -43,6 +43,9 @@ std::string Place(const tcp::endpoint& endpoint) {
 }
 
 absl::StatusOr<tcp::endpoint> Resolve(asio::io_context& io, const std::string& host, uint16_t port) {
+  if (host.empty()) {
+    return absl::InvalidArgumentError("--host is empty: give an address, e.g. 127.0.0.1, or 0.0.0.0 for all");
+  }
   error_code error;
   tcp::resolver resolver(io);
   const auto found = resolver.resolve(host, std::to_string(port), tcp::resolver::passive, error);

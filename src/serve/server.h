@@ -68,8 +68,8 @@ class Server {
   /// Starts the engine, serves until stopped, stops the engine. Call once.
   void Run();
 
-  /// First call: accepts no more connections, finishes what is open. Second call, or after `drain`: fails what is open.
-  /// Any thread.
+  /// First call: accepts no more connections, closes those without a whole request, finishes the others. Second call,
+  /// or after `drain`: fails what is open. Any thread.
   void RequestStop();
 
  private:

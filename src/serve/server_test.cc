@@ -100,6 +100,21 @@ TEST(Server, SpeaksHttp10) {
   EXPECT_EQ(SseData(response.body).back(), "[DONE]");
 }
 
+TEST(Server, Http11NeedsOneHost) {
+  FakeWorld world(Options());
+  for (const char* bytes :
+       {"GET /health HTTP/1.1\r\n\r\n", "GET /health HTTP/1.1\r\nHost: a\r\nHost: localhost\r\n\r\n",
+        "GET /health HTTP/1.0\r\nHost: localhost\r\nHost: localhost\r\n\r\n"}) {
+    HttpClient client(world.port());
+    client.Send(bytes);
+    const HttpResponse response = client.Read();
+    EXPECT_EQ(response.status, 400) << bytes;
+    EXPECT_EQ(ErrorOf(response).at("type").as_string(), "invalid_request_error");
+    EXPECT_THAT(std::string(ErrorOf(response).at("message").as_string()), HasSubstr("Host header"));
+    EXPECT_TRUE(client.WaitForClose(milliseconds(5000)));
+  }
+}
+
 TEST(Server, ConnectionsAreReusedAndPipelined) {
   FakeWorld world(Options());
   HttpClient client(world.port());
@@ -385,6 +400,7 @@ TEST(ServerAccess, ListeningRules) {
   EXPECT_TRUE(absl::IsAlreadyExists(create("127.0.0.1", world.port(), {})));
   EXPECT_THAT(std::string(create("127.0.0.1", world.port(), {}).message()), HasSubstr("in use"));
   EXPECT_TRUE(absl::IsInvalidArgument(create("no.such.host.invalid", 0, {})));
+  EXPECT_THAT(std::string(create("", 0, {"key"}).message()), HasSubstr("--host is empty"));
   EXPECT_TRUE(absl::IsInvalidArgument(create("203.0.113.7", 0, {"key"})));  // Not an address of this machine.
 }
 
