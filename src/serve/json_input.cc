@@ -8,11 +8,18 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "modelfile/tokenizer_utf8.h"
 #include "serve/api_error.h"
 
 namespace kvist::serve {
 
 namespace json = boost::json;
+
+namespace {
+
+constexpr size_t kUtf8BytesMax = 4;  // Of one character.
+
+}  // namespace
 
 /// Hands out at most so many bytes; then parsing fails instead of the machine.
 class JsonDocument::BoundedMemory final : public json::memory_resource {
@@ -58,6 +65,10 @@ absl::StatusOr<JsonDocument> JsonDocument::Parse(std::string_view text, const Js
     if (error == json::error::incomplete) {
       return absl::InvalidArgumentError(text.empty() ? "the request body is empty; a JSON object is wanted"
                                                      : "the request body ends inside its JSON");
+    }
+    // What stops the parser at such a byte is not the JSON.
+    if (const size_t valid = ValidUtf8Prefix(text); error && valid < text.size() && valid <= read + kUtf8BytesMax) {
+      return absl::InvalidArgumentError(Cat("the request body is not valid UTF-8 at byte ", valid));
     }
     if (error || read != text.size()) {
       return absl::InvalidArgumentError(Cat("the request body is not valid JSON at byte ", read,
@@ -155,14 +166,16 @@ absl::StatusOr<const json::object*> Fields::ReadObject(std::string_view key) con
 }
 
 absl::StatusOr<int64_t> IntegerOf(const json::value& value, std::string_view name, int64_t min, int64_t max) {
-  if (!value.is_int64() && !value.is_uint64()) {
-    return BadParam(name, Cat("'", name, "' must be an integer, not ", JsonKindName(value)));
+  // What is a uint64 here lies beyond int64, and so does an integer that was read as a double.
+  const bool huge = value.is_uint64() || (value.is_double() && std::abs(value.get_double()) >= 0x1p63);
+  if (!value.is_int64() && !huge) {
+    return BadParam(name, Cat("'", name, "' must be an integer, not ",
+                              value.is_double() ? "a number with a fraction or an exponent" : JsonKindName(value)));
   }
-  // What is a uint64 here lies beyond int64.
-  const bool inside = value.is_int64() && value.get_int64() >= min && value.get_int64() <= max;
-  if (inside) return value.get_int64();
-  if (max == INT64_MAX) return BadParam(name, Cat("'", name, "' must be an integer of at least ", min));
-  return BadParam(name, Cat("'", name, "' must be an integer from ", min, " to ", max));
+  if (value.is_int64() && value.get_int64() >= min && value.get_int64() <= max) return value.get_int64();
+  const bool below = value.is_int64() ? value.get_int64() < min : value.to_number<double>() < 0;
+  return BadParam(
+      name, Cat("'", name, "' is too ", below ? "small" : "large", ": it must be an integer from ", min, " to ", max));
 }
 
 absl::StatusOr<double> NumberOf(const json::value& value, std::string_view name, double min, double max) {

@@ -77,7 +77,7 @@ class Fields {
   std::string place_;
 };
 
-/// Integer in [min, max]; `name` for errors.
+/// Integer in [min, max]; `name` for errors, which tell what is too large from what is no integer.
 absl::StatusOr<int64_t> IntegerOf(const boost::json::value& value, std::string_view name, int64_t min, int64_t max);
 
 /// Finite number in [min, max].

@@ -260,6 +260,36 @@ TEST(Json, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(message("[1]"), HasSubstr("must be a JSON object, not an array"));
 }
 
+TEST(Json, InvalidUtf8IsCalledThat) {
+  const auto message = [](const std::string& body) {
+    return std::string(ParseChatRequest(body, kContext).status().message());
+  };
+  EXPECT_THAT(message("{\"a\":\"\xff\"}"), HasSubstr("not valid UTF-8 at byte 6"));
+  EXPECT_THAT(message("{\"a\":\"x\xc3\"}"), HasSubstr("not valid UTF-8 at byte 7"));
+  EXPECT_THAT(message("{\"a\":\"\xed\xa0\x80\"}"), HasSubstr("not valid UTF-8 at byte 6")) << "a surrogate";
+  EXPECT_THAT(message("{\"a\":\"\xf0\x9f\x98\"}"), HasSubstr("not valid UTF-8 at byte 6")) << "a cut character";
+  EXPECT_THAT(message("{\"\xff\":1}"), HasSubstr("not valid UTF-8 at byte 2"));
+  EXPECT_THAT(message("\xff\xfe{}"), HasSubstr("not valid UTF-8 at byte 0"));
+  const std::string far = "{\"a\":\"" + std::string(100'000, 'x') + "\xff\"}";
+  EXPECT_THAT(message(far), HasSubstr("not valid UTF-8 at byte 100006"));
+  EXPECT_THAT(message("{\"a\":tru,\"b\":\"xxxx\xff\"}"), HasSubstr("not valid JSON at byte 5")) << "the first fault";
+}
+
+TEST(Json, TooLargeIntegersAreCalledThat) {
+  const auto message = [](const char* fields) { return std::string(Chat(fields).status().message()); };
+  for (const char* huge : {"1e30", "99999999999999999999", "18446744073709551615", "4294967296", "1e999"}) {
+    const std::string fields = std::string("\"max_tokens\":") + huge;
+    EXPECT_THAT(message(fields.c_str()),
+                HasSubstr("'max_tokens' is too large: it must be an integer from 1 to 4294967295"))
+        << huge;
+  }
+  EXPECT_THAT(message(R"("max_tokens":-1e30)"), HasSubstr("is too small"));
+  EXPECT_THAT(message(R"("max_tokens":0)"), HasSubstr("is too small: it must be an integer from 1"));
+  EXPECT_THAT(message(R"("max_tokens":1.5)"), HasSubstr("must be an integer, not a number with a fraction"));
+  EXPECT_THAT(message(R"("max_tokens":"7")"), HasSubstr("must be an integer, not a string"));
+  EXPECT_THAT(message(R"("seed":9223372036854775808)"), HasSubstr("is too large"));
+}
+
 TEST(Json, NestingIsBounded) {
   const auto nested = [](int depth) {
     return Chat("\"x\":" + std::string(depth, '[') + std::string(depth, ']')).status();
