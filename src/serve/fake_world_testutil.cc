@@ -99,6 +99,11 @@ FakeWorld::FakeWorld(FakeWorldOptions options) {
                     .tokenizer = tokenizer.get(),
                     .context_tokens_max = engine->context_tokens_max(),
                     .fingerprint = "fp"};
+  model.chat_bytes = [](const ChatTemplateInputs& inputs) -> absl::StatusOr<size_t> {
+    size_t bytes = 0;
+    for (const auto& message : inputs.messages) bytes += message.at("content").as_string().size() + 1;
+    return bytes;
+  };
   model.encode_chat = [this](const ChatTemplateInputs& inputs) -> absl::StatusOr<std::vector<TokenId>> {
     std::string prompt;
     for (const auto& message : inputs.messages) prompt += std::string(message.at("content").as_string()) + "\n";

@@ -1,5 +1,6 @@
 #include "serve/prompt.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <openssl/rand.h>
@@ -28,6 +29,14 @@ absl::Status CheckLength(const ServedModel& model, size_t prompt_tokens, std::st
   if (prompt_tokens < model.context_tokens_max) return absl::OkStatus();
   return WithCode(BadParam(param, Cat("the prompt has ", prompt_tokens,
                                       " tokens, but prompt and output together can have ", model.context_tokens_max)),
+                  "context_length_exceeded");
+}
+
+/// Before anything is tokenized.
+absl::Status CheckBytes(const ServedModel& model, size_t prompt_bytes, std::string_view param) {
+  if (model.prompt_bytes_max == 0 || prompt_bytes <= model.prompt_bytes_max) return absl::OkStatus();
+  return WithCode(BadParam(param, Cat("the prompt has ", prompt_bytes, " bytes, but the context of ",
+                                      model.context_tokens_max, " tokens holds at most ", model.prompt_bytes_max)),
                   "context_length_exceeded");
 }
 
@@ -64,16 +73,30 @@ std::vector<TokenId> EncodeText(const Tokenizer& tokenizer, std::string_view tex
 
 }  // namespace
 
+size_t TextBytesMax(const Tokenizer& tokenizer, uint32_t tokens) {
+  size_t longest = 4;  // A character that the vocabulary lacks is one unknown token.
+  for (uint32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    // The spelling counts too: a text may use the mark that stands for a space, which reads as fewer bytes.
+    longest = std::max({longest, tokenizer.Piece(TokenId{id}).size(), tokenizer.TokenBytes(TokenId{id}, true).size()});
+  }
+  return longest * tokens;
+}
+
 absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, std::string_view body, int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(body, ContextOf(model)));
   if (!model.encode_chat) {
     return absl::InvalidArgumentError(
         Cat("the model '", model.id, "' cannot chat: ", model.no_chat_because, "; use /v1/completions"));
   }
-  absl::StatusOr<std::vector<TokenId>> prompt = model.encode_chat({.messages = std::move(request.messages),
-                                                                   .tools = std::move(request.tools),
-                                                                   .extra = std::move(request.template_extra),
-                                                                   .now_unix_s = now_unix_s});
+  ChatTemplateInputs inputs{.messages = std::move(request.messages),
+                            .tools = std::move(request.tools),
+                            .extra = std::move(request.template_extra),
+                            .now_unix_s = now_unix_s};
+  if (model.chat_bytes && body.size() > model.prompt_bytes_max) {  // A template may leave out most of what was sent.
+    const absl::StatusOr<size_t> bytes = model.chat_bytes(inputs);
+    if (bytes.ok()) KVIST_RETURN_IF_ERROR(CheckBytes(model, *bytes, "messages"));
+  }
+  absl::StatusOr<std::vector<TokenId>> prompt = model.encode_chat(std::move(inputs));
   if (!prompt.ok()) {
     // Templates refuse what they do not support; a limit that is hit is the request's doing too.
     return BadParam("messages", Cat("the model's chat template refused the messages: ", prompt.status().message()));
@@ -85,6 +108,7 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, std::strin
 absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, std::string_view body, int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(CompletionRequest request, ParseCompletionRequest(body, ContextOf(model)));
   const std::string* text = std::get_if<std::string>(&request.prompt);
+  if (text != nullptr) KVIST_RETURN_IF_ERROR(CheckBytes(model, text->size(), "prompt"));
   std::vector<TokenId> prompt =
       text != nullptr ? EncodeText(*model.tokenizer, *text) : std::get<std::vector<TokenId>>(request.prompt);
   KVIST_RETURN_IF_ERROR(CheckLength(model, prompt.size(), "prompt"));

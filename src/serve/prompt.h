@@ -26,11 +26,18 @@ struct ServedModel {
   /// Messages to prompt tokens, e.g. ChatEncoder::Encode; called from several threads. Empty when the model has no
   /// template.
   std::function<absl::StatusOr<std::vector<TokenId>>(ChatTemplateInputs)> encode_chat;
-  std::string no_chat_because;      ///< Said to users when encode_chat is empty.
+  std::string no_chat_because;  ///< Said to users when encode_chat is empty.
+  /// Bytes of the text that encode_chat would tokenize; asked only about large requests. May be empty.
+  std::function<absl::StatusOr<size_t>(const ChatTemplateInputs&)> chat_bytes;
   uint32_t context_tokens_max = 0;  ///< Prompt and output together.
   int64_t created_unix_s = 0;
   std::string fingerprint;
+  /// Longer texts cannot fit the context whatever they say, and are refused before they are tokenized. 0 = no bound.
+  size_t prompt_bytes_max = 0;
 };
+
+/// Most bytes of text that so many tokens of this vocabulary can stand for.
+size_t TextBytesMax(const Tokenizer& tokenizer, uint32_t tokens);
 
 struct PreparedRequest {
   engine::GenerationRequest generation;

@@ -11,6 +11,7 @@ namespace kvist::serve {
 namespace {
 
 using std::chrono::milliseconds;
+using ::testing::HasSubstr;
 
 TEST(ServerLimits, HeadsAndBodies) {
   FakeWorldOptions options = Options();
@@ -37,6 +38,26 @@ TEST(ServerLimits, HeadsAndBodies) {
   whole_chunked.Send("10\r\n" + hello.substr(0, 16) + "\r\n");
   whole_chunked.Send(Cat(absl::Hex(hello.size() - 16), "\r\n", hello.substr(16), "\r\n0\r\n\r\n"));
   EXPECT_EQ(whole_chunked.Read().status, 200);
+}
+
+TEST(ServerLimits, PromptsThatCannotFitAreNotTokenized) {
+  FakeWorld world(Options());
+  const size_t bytes_max = TextBytesMax(*world.tokenizer, 8192);
+  EXPECT_GE(bytes_max, 8192u * 4);
+  EXPECT_LT(bytes_max, 8u << 20);
+  const std::string text(30u << 20, 'x');
+  const std::string bodies[] = {R"({"prompt":")" + text + "\"}",
+                                R"({"messages":[{"role":"user","content":")" + text + "\"}]}"};
+  for (const bool chat : {false, true}) {
+    const HttpResponse refused = Post(world.port(), chat ? kChatPath : "/v1/completions", bodies[chat]);
+    EXPECT_EQ(refused.status, 400);
+    const auto error = ErrorOf(refused);
+    EXPECT_EQ(error.at("code").as_string(), "context_length_exceeded");
+    EXPECT_EQ(error.at("param").as_string(), chat ? "messages" : "prompt");
+    const std::string message(error.at("message").as_string());
+    EXPECT_THAT(message, HasSubstr(Cat(text.size() + (chat ? 1 : 0), " bytes"))) << "the text, not the body";
+    EXPECT_THAT(message, HasSubstr(Cat("8192 tokens holds at most ", bytes_max)));
+  }
 }
 
 TEST(ServerLimits, SlowClients) {

@@ -25,6 +25,13 @@ bool TagMatches(std::string_view header, std::string_view etag) {
   return false;
 }
 
+ServedModel WithBound(ServedModel model) {
+  if (model.prompt_bytes_max == 0) {
+    model.prompt_bytes_max = TextBytesMax(*model.tokenizer, model.context_tokens_max);
+  }
+  return model;
+}
+
 }  // namespace
 
 HttpReply ErrorReply(const ApiError& error) {
@@ -36,7 +43,7 @@ HttpReply ErrorReply(const ApiError& error) {
 Service::Service(ServiceOptions options, ServedModel model, engine::Engine& engine, const Clock& clock)
     : options_(std::move(options)),
       keys_(options_.api_keys),
-      model_(std::move(model)),
+      model_(WithBound(std::move(model))),
       engine_(engine),
       clock_(clock),
       metrics_(model_.id, engine) {}
