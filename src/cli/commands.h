@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// One Add function per subcommand, each in the file of its name. A subcommand registers its flags on `app` and, when it
-/// was chosen, runs inside CLI11's callback and writes the process's exit code: 0 done, 1 failed, 2 wrong usage.
+/// One Add function per subcommand, each in the file of its name. A subcommand registers its flags on `app` and, when
+/// it was chosen, runs inside CLI11's callback and writes the process's exit code: 0 done, 1 failed, 2 wrong usage.
 /// Results go to standard output (`--json`: one object per line), everything else to standard error.
 
 #include <CLI/CLI.hpp>
@@ -16,6 +16,7 @@ void AddPerplexity(CLI::App& app, int& exit_code);
 void AddPull(CLI::App& app, int& exit_code);
 void AddRun(CLI::App& app, int& exit_code);
 void AddServe(CLI::App& app, int& exit_code);
+void AddSynth(CLI::App& app, int& exit_code);
 void AddTokenize(CLI::App& app, int& exit_code);
 
 }  // namespace kvist::cli

@@ -1,0 +1,64 @@
+#pragma once
+
+/// @file
+/// Random models of well-known shapes, for speed measurements: the numbers, tensor names, types and vocabulary size of
+/// the public model, weights drawn at random. kvist and llama.cpp load them. Same options, same bytes, for any number
+/// of threads. Non-goals: text that means anything.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "modelfile/gguf_writer.h"
+
+namespace kvist::lab {
+
+/// What the public model of that name has.
+struct SynthShape {
+  std::string_view name;          ///< e.g. "qwen3-0.6b".
+  std::string_view architecture;  ///< GGUF's name.
+  std::string_view pre;           ///< Pre-tokeniser of a gpt2 vocabulary; empty = a SentencePiece vocabulary.
+  uint32_t layers, width, ffn_width;
+  uint32_t heads, kv_heads, head_width;
+  uint32_t vocab_size, context_length;
+  float rope_base, norm_epsilon;
+  uint32_t sliding_window = 0;
+  bool qkv_bias = false, qk_norm = false, post_norms = false;
+  bool llama3_rope = false;  ///< Carries rope_freqs.weight.
+};
+
+std::span<const SynthShape> SynthShapes();
+
+/// Names that SynthOptions::type takes: the tensor types, and the mixtures "q4_k_m" and "q5_k_m".
+std::vector<std::string> SynthTypes();
+
+struct SynthOptions {
+  std::string shape;
+  std::string type = "q8_0";
+  uint32_t layers = 0;  ///< 0 = as the shape has.
+  uint32_t vocab = 0;   ///< 0 = as the shape has; else at least kSynthVocabMin.
+  uint64_t seed = 1;
+  uint32_t threads = 1;
+  /// Told now and then; false ends it (Cancelled).
+  std::function<bool(uint64_t bytes_done, uint64_t bytes_total)> progress;
+};
+
+inline constexpr uint32_t kSynthVocabMin = 512;
+
+struct SynthResult {
+  uint64_t file_bytes = 0, parameters = 0;
+  uint32_t tensors = 0;
+};
+
+/// Writes the model to `path`, which appears when it is whole. Errors: NotFound for a shape or type that is not known
+/// (the message lists them), InvalidArgument for layers or vocab out of range, those of writing.
+absl::StatusOr<SynthResult> WriteSynthModel(const SynthOptions& options, const std::string& path);
+
+/// Adds `tokenizer.*`: byte tokens, a few merges, numbered filler tokens and a chat template.
+void AddSynthVocabulary(const SynthShape& shape, uint32_t vocab_size, GgufWriter& writer);
+
+}  // namespace kvist::lab
