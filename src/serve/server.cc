@@ -233,6 +233,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options, Se
   auto impl = std::make_unique<Impl>(std::move(options), on_loopback, std::move(model), engine, clock);
   KVIST_RETURN_IF_ERROR(Listen(impl->acceptor, endpoint));
   impl->endpoint = impl->acceptor.local_endpoint();
+  if (impl->options.handle_signals) {  // One that comes before Run is kept for it.
+    error_code ignored;
+    impl->signals.add(SIGINT, ignored);
+    impl->signals.add(SIGTERM, ignored);
+  }
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
 
@@ -252,13 +257,9 @@ void Server::Run() {
   asio::co_spawn(impl.io, impl.AcceptLoop(), [](const std::exception_ptr& failure) {
     if (failure != nullptr) spdlog::error("no more connections are accepted");
   });
-  error_code ignored;
-  if (impl.options.handle_signals) {
-    impl.signals.add(SIGINT, ignored);
-    impl.signals.add(SIGTERM, ignored);
-    impl.WaitForSignal();
-  }
+  if (impl.options.handle_signals) impl.WaitForSignal();
   impl.io.run();
+  error_code ignored;
   impl.signals.clear(ignored);  // From here on a signal ends the process, should the engine's last step hang.
   impl.workers.join();
   impl.service.engine().Stop(/*drain=*/false);

@@ -44,7 +44,7 @@ struct ServerOptions {
   std::string cors_origin;  ///< "" = none, "*" = all.
   HttpLimits limits;
   std::chrono::milliseconds drain{30'000};  ///< For open requests after a stop; then they fail.
-  bool handle_signals = false;              ///< SIGINT and SIGTERM are RequestStop while Run runs.
+  bool handle_signals = false;              ///< SIGINT and SIGTERM are RequestStop, from Create to the end of Run.
   std::function<int64_t()> unix_now_s;      ///< Wall clock, for "created" and templates. Required.
 };
 
