@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <thread>
+#include <utility>
 
 #include "base/status.h"
 
@@ -15,8 +16,11 @@ constexpr uint32_t kWindowTokensDefault = 2048;
 /// Evaluates windows one after the other, each as a sequence of its own.
 class WindowRunner {
  public:
-  WindowRunner(step::Executor& executor, kv::KvMemory& memory, uint32_t chunk_tokens)
-      : executor_(executor), memory_(memory), chunk_tokens_(chunk_tokens) {}
+  /// Told the counted tokens of the window so far after each step; false ends the run (Cancelled).
+  using Progress = std::function<bool(uint64_t)>;
+
+  WindowRunner(step::Executor& executor, kv::KvMemory& memory, uint32_t chunk_tokens, Progress progress)
+      : executor_(executor), memory_(memory), chunk_tokens_(chunk_tokens), progress_(std::move(progress)) {}
 
   /// Log probabilities of tokens[first_target..], each given all before it.
   /// REQUIRES: first_target >= 1 and below tokens.size().
@@ -28,6 +32,7 @@ class WindowRunner {
     const uint32_t rows = static_cast<uint32_t>(tokens.size()) - 1;
     for (uint32_t begin = 0; begin < rows && status.ok(); begin += chunk_tokens_) {
       status = Step(tokens, begin, std::min(rows - begin, chunk_tokens_), first_target);
+      if (status.ok() && !progress_(logprobs_.size())) status = absl::CancelledError("interrupted");
     }
     memory_.End(kSequence);
     if (!status.ok()) return status;
@@ -76,6 +81,7 @@ class WindowRunner {
   step::Executor& executor_;
   kv::KvMemory& memory_;
   const uint32_t chunk_tokens_;
+  const Progress progress_;
   step::StepPlan plan_;
   std::vector<float> logprobs_;
   uint64_t next_step_ = 0;
@@ -119,7 +125,9 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(step::Executor& executor, kv:
   const size_t before = leading ? 1 : 0;  // Tokens of a window that are not the text's.
   const size_t total = text.size() - (leading ? 0 : 1);
   PerplexityResult result{.window_tokens = options.window_tokens, .stride_tokens = options.stride_tokens};
-  WindowRunner runner(executor, memory, options.chunk_tokens);
+  WindowRunner runner(executor, memory, options.chunk_tokens, [&](uint64_t in_window) {
+    return !options.progress || options.progress(result.tokens + in_window, total);
+  });
   std::vector<TokenId> window;
   size_t counted_end = leading ? 0 : 1;  // Text tokens before it are counted, or cannot be.
   for (size_t begin = 0; counted_end < text.size(); begin += options.stride_tokens) {
@@ -133,7 +141,6 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(step::Executor& executor, kv:
     result.tokens += logprobs.size();
     ++result.windows;
     counted_end = end;
-    if (options.progress && !options.progress(result.tokens, total)) return absl::CancelledError("interrupted");
   }
   return result;
 }

@@ -29,7 +29,7 @@ struct PerplexityOptions {
   uint32_t window_tokens = 0;  ///< 0 = the smaller of 2048 and the executor's context.
   uint32_t stride_tokens = 0;  ///< Text tokens between the starts of windows; 0 = windows do not overlap.
   uint32_t chunk_tokens = 0;   ///< Tokens of one step; 0 = as many as the executor takes.
-  /// Told the text tokens counted so far and in all; false ends it (Cancelled).
+  /// Told after each step the text tokens counted so far and in all; false ends it (Cancelled).
   std::function<bool(uint64_t done, uint64_t total)> progress;
 };
 
