@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/model_flags.h"
 #include "cli/progress.h"
+#include "cli/ranges.h"
 #include "lab/recall.h"
 #include "modelfile/chat_prompt.h"
 #include "platform/interrupt.h"
@@ -26,6 +27,7 @@ struct EvalFlags {
   std::string file, family;
   uint32_t per_group_max = 0;
   uint32_t parallel = 16;
+  uint32_t max_tokens = 60;
   bool json = false, show_wrong = false;
 };
 
@@ -58,8 +60,9 @@ absl::StatusOr<EvalRun> Evaluate(const EvalFlags& flags) {
     return !Interrupted();
   };
   runtime->engine->Start();
-  KVIST_ASSIGN_OR_RETURN(run.results, lab::RunRecall(*runtime->engine, *runtime->tokenizer, encoder, run.cases,
-                                                     {.parallel = flags.parallel, .progress = progress}));
+  KVIST_ASSIGN_OR_RETURN(
+      run.results, lab::RunRecall(*runtime->engine, *runtime->tokenizer, encoder, run.cases,
+                                  {.parallel = flags.parallel, .max_tokens = flags.max_tokens, .progress = progress}));
   runtime->engine->Stop(/*drain=*/true);
   run.seconds = seconds();
   for (const lab::RecallResult& result : run.results) run.prompt_tokens += result.prompt_tokens;
@@ -147,7 +150,8 @@ int RunEval(const EvalFlags& flags) {
   const lab::RecallScore total = Total(scores);
   fmt::print(stderr, "{} of {} correct ({:.1f} %), {} prompt tokens in {:.1f} s\n", total.correct, total.cases,
              100.0 * total.correct / total.cases, run->prompt_tokens, run->seconds);
-  return std::fflush(stdout) == 0 && total.failed == 0 ? 0 : 1;
+  if (const absl::Status written = FlushOutput(); !written.ok()) return Report("eval", written);
+  return total.failed == 0 ? 0 : 1;
 }
 
 }  // namespace
@@ -162,12 +166,18 @@ void AddEval(CLI::App& app, int& exit_code) {
       ->required();
   command->add_option("--model", flags->model.model, "GGUF file or the name of a fetched model");
   command->add_option("--family", flags->family, "Only cases of this family");
-  command->add_option("--limit", flags->per_group_max, "At most so many cases of each family and length; 0 = all");
+  command->add_option("--limit", flags->per_group_max, "At most so many cases of each family and length; 0 = all")
+      ->transform(WholeNumber(0, kCountMax));
   command->add_option("--parallel", flags->parallel, "Cases that run at once")
-      ->check(CLI::Range(1, 1024))
+      ->transform(WholeNumber(1, 1024))
       ->capture_default_str();
-  command->add_option("--context", flags->model.runtime.context_tokens_max,
-                      "Longest prompt and answer together; 0 = the model's");
+  command->add_option("-n,--max-tokens", flags->max_tokens, "Longest answer in tokens")
+      ->transform(WholeNumber(1, kCountMax))
+      ->capture_default_str();
+  command
+      ->add_option("-c,--context", flags->model.runtime.context_tokens_max,
+                   "Longest prompt and answer together; 0 = the model's")
+      ->transform(WholeNumber(0, kCountMax));
   AddModelFlags(*command, flags->model);
   command->add_flag("--show-wrong", flags->show_wrong, "List wrong answers on standard error");
   command->add_flag("--json", flags->json, "One JSON object per group and one for all on standard output");

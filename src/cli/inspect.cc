@@ -8,6 +8,7 @@
 #include <boost/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/model_flags.h"
 #include "modelfile/gguf.h"
 #include "modelfile/inspect.h"
 
@@ -22,18 +23,16 @@ struct InspectFlags {
 
 int RunInspect(const InspectFlags& flags) {
   absl::StatusOr<std::unique_ptr<GgufFile>> file = GgufFile::Open(flags.path);
-  if (!file.ok()) {
-    std::fprintf(stderr, "kvist inspect: %s\n", std::string(file.status().message()).c_str());
-    return 1;
-  }
+  if (!file.ok()) return Report("inspect", file.status());
   std::string text;
   if (flags.json) {
     text = boost::json::serialize(InspectJson(**file, flags.options)) + "\n";
   } else {
     text = InspectText(**file, flags.options);
   }
-  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
-  return written ? 0 : 1;
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  const absl::Status written = FlushOutput();
+  return written.ok() ? 0 : Report("inspect", written);
 }
 
 }  // namespace

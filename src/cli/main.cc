@@ -2,8 +2,10 @@
 /// The `kvist` program: picks the subcommand.
 
 #include <cstdio>
+#include <string>
 
 #include "cli/commands.h"
+#include "cli/usage.h"
 
 int main(int argc, char** argv) {
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
@@ -23,6 +25,10 @@ int main(int argc, char** argv) {
   kvist::cli::AddEval(app, exit_code);
   kvist::cli::AddPerplexity(app, exit_code);
   kvist::cli::AddSynth(app, exit_code);
+  if (const std::string fault = kvist::cli::CommandFault(app, argc, argv); !fault.empty()) {
+    std::fputs(fault.c_str(), stderr);
+    return 2;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -4,10 +4,13 @@
 #include <cstdio>
 #include <memory>
 
+#include <fmt/format.h>
+
 #include "base/byte_size.h"
 #include "base/status.h"
 #include "cli/model_path.h"
 #include "cli/progress.h"
+#include "cli/ranges.h"
 
 namespace kvist::cli {
 namespace {
@@ -21,11 +24,28 @@ struct CloseFile {
   }
 };
 
+/// Says on standard error what a user would otherwise take for a fault.
+void Advise(const runtime::Runtime& runtime, const runtime::RuntimeOptions& options) {
+  if (IsShippedModel(*runtime.model->file)) {
+    fmt::print(stderr,
+               "note: {} is the small model that comes with kvist. It tells little stories and answers questions about "
+               "the text it is given; it knows nothing else. For a chat model: kvist pull {}\n",
+               runtime.model_id, kDefaultModel);
+  }
+  const uint32_t trained = runtime.model->spec.context_length;
+  if (options.context_tokens_max > trained) {
+    fmt::print(stderr,
+               "warning: --context {} is beyond the {} tokens that this model was trained for; expect worse "
+               "answers to longer texts\n",
+               options.context_tokens_max, trained);
+  }
+}
+
 }  // namespace
 
 void AddModelFlags(CLI::App& command, ModelFlags& flags) {
-  command.add_option("--threads", flags.runtime.threads, "Threads that compute; 0 = one per core")
-      ->check(CLI::Range(0, 1024));
+  command.add_option("-t,--threads", flags.runtime.threads, "Threads that compute; 0 = one per core")
+      ->transform(WholeNumber(0, 1024));
   command.add_option("--isa", flags.runtime.isa, "Instruction set: reference, avx2 or avx512; else the fastest");
   command.add_option("--kv-memory", flags.kv_memory, "Memory for keys and values, e.g. 4GiB; else by what is free");
 }
@@ -33,12 +53,16 @@ void AddModelFlags(CLI::App& command, ModelFlags& flags) {
 absl::StatusOr<std::unique_ptr<runtime::Runtime>> StartRuntime(const ModelFlags& flags) {
   runtime::RuntimeOptions options = flags.runtime;
   if (!flags.kv_memory.empty()) {
-    KVIST_ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseByteSize(flags.kv_memory));
+    const absl::StatusOr<uint64_t> bytes = ParseByteSize(flags.kv_memory);
+    if (!bytes.ok()) return Annotate(bytes.status(), "--kv-memory");
+    options.kv_memory_bytes = *bytes;
     if (options.kv_memory_bytes == 0) return absl::InvalidArgumentError("--kv-memory must be more than 0");
   }
   KVIST_ASSIGN_OR_RETURN(options.model_path, ResolveModel(flags.model));
   options.progress = LoadingProgress();
-  return runtime::Start(options);
+  KVIST_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Runtime> runtime, runtime::Start(options));
+  Advise(*runtime, options);
+  return runtime;
 }
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
@@ -52,6 +76,11 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
   }
   if (std::ferror(file.get()) != 0) return absl::ErrnoToStatus(errno, path);
   return text;
+}
+
+absl::Status FlushOutput() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
+  return absl::DataLossError("standard output cannot be written");
 }
 
 int Report(const char* command, const absl::Status& status) {

@@ -19,7 +19,8 @@ struct ModelFlags {
   runtime::RuntimeOptions runtime;
 };
 
-/// --threads, --isa and --kv-memory. The command adds MODEL and --context itself, where they have its own meaning.
+/// -t/--threads, --isa and --kv-memory. The command adds MODEL and -c/--context itself, where they have its own
+/// meaning.
 void AddModelFlags(CLI::App& command, ModelFlags& flags);
 
 /// Finds and loads the model, with progress on a terminal. Errors: those of ResolveModel, ParseByteSize and
@@ -29,6 +30,9 @@ absl::StatusOr<std::unique_ptr<runtime::Runtime>> StartRuntime(const ModelFlags&
 /// The content of a file, or of standard input for "-". Errors: those of reading, with the path; InvalidArgument from 1
 /// GiB on.
 absl::StatusOr<std::string> ReadText(const std::string& path);
+
+/// Sends what was printed on its way. Errors: DataLoss when standard output did not take all of it.
+absl::Status FlushOutput();
 
 /// Prints "kvist COMMAND: message" to standard error. @return  the exit code: 130 after an interrupt, else 1.
 int Report(const char* command, const absl::Status& status);

@@ -1,6 +1,5 @@
 #include "cli/model_path.h"
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -13,9 +12,9 @@
 namespace kvist::cli {
 namespace {
 
-constexpr std::string_view kDefaultName = "smollm2-135m";
 /// The yardstick: as fast as the 8-bit file within noise, and the one whose accuracy is recorded.
 constexpr std::string_view kSmallModel = "default-f16.gguf";
+constexpr std::string_view kSmallModelTitle = "Default 8M recall model";  // general.name of all its files.
 
 bool Exists(const std::string& path) {
   std::error_code ignored;
@@ -61,17 +60,17 @@ absl::StatusOr<std::string> ResolveModel(std::string_view given) {
     absl::StatusOr<std::string> path = ResolveNamed(named);
     return path.ok() ? std::move(path) : Annotate(path.status(), "KVIST_MODEL");
   }
-  if (absl::StatusOr<std::string> stored = StoredPath(kDefaultName); stored.ok() && Exists(*stored)) return stored;
+  if (absl::StatusOr<std::string> stored = StoredPath(kDefaultModel); stored.ok() && Exists(*stored)) return stored;
   std::string shipped = ShippedModel();
   if (shipped.empty()) {
-    return absl::NotFoundError(Cat("no model: name a GGUF file, or fetch one with kvist pull ", kDefaultName));
+    return absl::NotFoundError(Cat("no model: name a GGUF file, or fetch one with kvist pull ", kDefaultModel));
   }
-  std::fprintf(
-      stderr,
-      "note: using the small model that comes with kvist. It tells little stories and answers questions about the "
-      "text it is given; it knows nothing else. For a chat model: kvist pull %s\n",
-      std::string(kDefaultName).c_str());
   return shipped;
+}
+
+bool IsShippedModel(const GgufFile& file) {
+  const absl::StatusOr<std::string_view> name = file.GetString("general.name");
+  return name.ok() && *name == kSmallModelTitle;
 }
 
 }  // namespace kvist::cli

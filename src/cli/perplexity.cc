@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/model_flags.h"
 #include "cli/progress.h"
+#include "cli/ranges.h"
 #include "lab/perplexity.h"
 #include "platform/interrupt.h"
 #include "serve/json_output.h"
@@ -86,7 +87,8 @@ int RunPerplexity(PerplexityFlags& flags) {
                result.windows, result.window_tokens);
   }
   fmt::print(stderr, "{:.1f} s\n", run->seconds);
-  return std::fflush(stdout) == 0 ? 0 : 1;
+  const absl::Status written = FlushOutput();
+  return written.ok() ? 0 : Report("perplexity", written);
 }
 
 }  // namespace
@@ -101,13 +103,22 @@ void AddPerplexity(CLI::App& app, int& exit_code) {
                    "[MODEL] TEXT: a GGUF file or the name of a fetched model, and a text file (- = standard input)")
       ->required()
       ->expected(1, 2);
-  command->add_option("--context", flags->window_tokens,
-                      "Tokens of a window; 0 = the smaller of 2048 and the model's context");
-  command->add_option("--stride", flags->stride_tokens,
-                      "Tokens between the starts of windows; 0 = windows do not overlap");
-  command->add_option("--tokens", flags->tokens_max,
-                      "Only the first so many tokens of the text, a leading BOS included; 0 = all");
-  command->add_option("--chunk", flags->chunk_tokens, "Tokens of one step; changes speed and memory, not the result");
+  const CLI::Validator count = WholeNumber(0, kCountMax);
+  command
+      ->add_option("-c,--context", flags->window_tokens,
+                   "Tokens of a window; 0 = the smaller of 2048 and the model's context")
+      ->transform(count);
+  command
+      ->add_option("--stride", flags->stride_tokens, "Tokens between the starts of windows; 0 = windows do not overlap")
+      ->transform(count);
+  command
+      ->add_option("--tokens", flags->tokens_max,
+                   "Only the first so many tokens of the text, a leading BOS included; 0 = all")
+      ->transform(count);
+  command
+      ->add_option("--chunk", flags->chunk_tokens,
+                   "Tokens of one step; changes speed and memory, not the result; 0 = as many as fit")
+      ->transform(count);
   AddModelFlags(*command, flags->model);
   command->add_flag("--json", flags->json, "One JSON object on standard output");
   command->callback([flags, &exit_code] { exit_code = RunPerplexity(*flags); });

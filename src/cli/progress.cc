@@ -12,18 +12,24 @@ namespace kvist::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kRedrawEvery(100);
+constexpr std::chrono::seconds kLogEvery(10);
 
 }  // namespace
 
-StatusLine::StatusLine() : on_terminal_(StderrIsTerminal()) {}
+StatusLine::StatusLine() : on_terminal_(StderrIsTerminal()), drawn_at_(std::chrono::steady_clock::now()) {}
 
 StatusLine::~StatusLine() {
   Clear();
 }
 
 void StatusLine::Show(std::string_view text) {
-  if (!on_terminal_) return;
   const SteadyTime now = std::chrono::steady_clock::now();
+  if (!on_terminal_) {
+    if (now - drawn_at_ < kLogEvery) return;
+    drawn_at_ = now;
+    fmt::print(stderr, "{}\n", text);
+    return;
+  }
   if (drawn_ && now - drawn_at_ < kRedrawEvery) return;
   drawn_ = true;
   drawn_at_ = now;
@@ -33,7 +39,6 @@ void StatusLine::Show(std::string_view text) {
 }
 
 void StatusLine::ShowBytes(std::string_view label, uint64_t done_bytes, uint64_t total_bytes) {
-  if (!on_terminal_) return;
   const SteadyTime now = std::chrono::steady_clock::now();
   if (label != label_) {
     label_ = label;
@@ -64,7 +69,6 @@ void StatusLine::Clear() {
 }
 
 exec::LoadProgress LoadingProgress() {
-  if (!StderrIsTerminal()) return nullptr;
   return [line = std::make_shared<StatusLine>()](uint64_t done, uint64_t total) {
     if (done >= total) return line->Clear();
     line->ShowBytes("loading", done, total);

@@ -16,6 +16,7 @@
 #include "cli/commands.h"
 #include "cli/model_flags.h"
 #include "cli/progress.h"
+#include "cli/ranges.h"
 #include "modelstore/known_models.h"
 #include "modelstore/pull.h"
 #include "modelstore/store.h"
@@ -96,7 +97,7 @@ absl::Status RunList(const PullFlags& flags) {
     fmt::print("{}\n", serve::JsonText(object));
   }
   fmt::print(stderr, "models are kept in {}\n", folder);
-  return absl::OkStatus();
+  return FlushOutput();
 }
 
 std::string HubToken() {
@@ -152,7 +153,7 @@ absl::Status RunPullOf(const PullFlags& flags) {
     fmt::print(stderr, "{}: {}, {}\n", part, FormatByteSize(pulled.bytes),
                pulled.fetched ? "fetched" : "already there");
   }
-  return std::fflush(stdout) == 0 ? absl::OkStatus() : absl::DataLossError("standard output cannot be written");
+  return FlushOutput();
 }
 
 int RunPull(const PullFlags& flags) {
@@ -173,10 +174,10 @@ void AddPull(CLI::App& app, int& exit_code) {
   command->add_option("-o,--output", flags->output, "File to write instead of one in the folder of models");
   command->add_option("--sha256", flags->sha256, "SHA-256 that the file must have");
   command->add_option("--attempts", flags->attempts, "Tries in a row without progress")
-      ->check(CLI::Range(1, 1000))
+      ->transform(WholeNumber(1, 1000))
       ->capture_default_str();
   command->add_option("--stall-timeout", flags->stall_s, "Seconds without data after which a try has failed")
-      ->check(CLI::Range(1, 3600))
+      ->transform(WholeNumber(1, 3600))
       ->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON object per file on standard output");
   command->footer(

@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/model_flags.h"
+#include "cli/ranges.h"
 #include "cli/read_line.h"
 #include "modelfile/chat_prompt.h"
 #include "platform/interrupt.h"
@@ -225,7 +226,7 @@ absl::Status RunOnce(const RunFlags& flags, Session& session, const std::string&
   } else {
     std::fputs("\n", stdout);
   }
-  if (std::fflush(stdout) != 0) return absl::DataLossError("standard output cannot be written");
+  KVIST_RETURN_IF_ERROR(FlushOutput());
   PrintSpeed(answer);
   return answer.finish == FinishReason::kCancelled ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
@@ -254,12 +255,20 @@ void Converse(Session& session) {
   }
 }
 
+/// White space alone can be continued, but is no message.
+bool IsEmpty(std::string_view prompt, bool raw) {
+  return raw ? prompt.empty() : prompt.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
 absl::Status Run(RunFlags& flags) {
   const bool converse = !flags.has_prompt && StdinIsTerminal();
   if (converse && flags.json)
     return absl::InvalidArgumentError("--json needs a prompt: -p TEXT, or text on standard input");
   if (!flags.has_prompt && !converse) {
     KVIST_ASSIGN_OR_RETURN(flags.prompt, ReadText("-"));
+  }
+  if (!converse && IsEmpty(flags.prompt, flags.raw)) {
+    return absl::InvalidArgumentError("the prompt is empty: give a text with -p, or on standard input");
   }
   KVIST_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Runtime> runtime, StartRuntime(flags.model));
   Session session(flags, std::move(runtime));
@@ -281,28 +290,34 @@ void AddRun(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("run", "Answer a prompt; without one, talk to the model");
   command->add_option("MODEL", flags->model.model, "GGUF file or the name of a fetched model");
   CLI::Option* prompt = command->add_option("-p,--prompt", flags->prompt, "Prompt; else standard input");
-  command->add_option("-n,--max-tokens", flags->max_tokens, "Longest answer in tokens")->capture_default_str();
+  command->add_option("-n,--max-tokens", flags->max_tokens, "Longest answer in tokens")
+      ->transform(WholeNumber(1, kCountMax))
+      ->capture_default_str();
   command->add_option("--system", flags->system, "System message");
   command->add_flag("--raw", flags->raw, "Continue the text as it stands, without the chat template");
   step::Sampling& sampling = flags->sampling;
   command->add_option("--temp", sampling.temperature, "Temperature; 0 = always the likeliest token")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(Number(0, 100))
       ->capture_default_str();
-  command->add_option("--top-k", sampling.top_k, "Draw from the K likeliest tokens; 0 = all")->capture_default_str();
+  command->add_option("--top-k", sampling.top_k, "Draw from the K likeliest tokens; 0 = all")
+      ->transform(WholeNumber(0, kCountMax))
+      ->capture_default_str();
   command->add_option("--top-p", sampling.top_p, "Draw from the likeliest tokens of this total probability")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(Number(0, 1))
       ->capture_default_str();
   command->add_option("--min-p", sampling.min_p, "Leave out tokens less likely than this share of the likeliest")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(Number(0, 1))
       ->capture_default_str();
   command->add_option("--repeat-penalty", sampling.repetition_penalty, "Divides the logits of tokens seen before")
-      ->check(CLI::Range(0.01, 100.0))
+      ->check(Number(0.01, 100))
       ->capture_default_str();
-  command->add_option("--seed", flags->seed, "Makes draws repeatable");
+  command->add_option("--seed", flags->seed, "Makes draws repeatable")->transform(WholeNumber(0, UINT64_MAX));
   command->add_option("--stop", flags->stop, "Text that ends the answer; may be repeated");
   command->add_flag("--ignore-eos", flags->ignore_eos, "Do not end at the model's end token");
-  command->add_option("--context", flags->model.runtime.context_tokens_max,
-                      "Longest prompt and answer together; 0 = the model's");
+  command
+      ->add_option("-c,--context", flags->model.runtime.context_tokens_max,
+                   "Longest prompt and answer together; 0 = the model's")
+      ->transform(WholeNumber(0, kCountMax));
   AddModelFlags(*command, flags->model);
   command->add_flag("--json", flags->json, "One JSON object on standard output");
   command->callback([flags, prompt, &exit_code] {

@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/model_flags.h"
+#include "cli/ranges.h"
 #include "modelfile/chat_prompt.h"
 #include "platform/anonymous_memory.h"
 #include "runtime/runtime.h"
@@ -26,6 +27,8 @@
 
 namespace kvist::cli {
 namespace {
+
+constexpr uint64_t kBodyBytesMax = uint64_t{1} << 30;  // What Tokenizer::Encode takes.
 
 struct ServeFlags {
   ModelFlags model;
@@ -56,6 +59,11 @@ serve::ServedModel ServedModelOf(const runtime::Runtime& runtime, const ChatEnco
                            .fingerprint = FingerprintOf(runtime)};
   if (encoder != nullptr) {
     model.encode_chat = [encoder](ChatTemplateInputs inputs) { return encoder->Encode(std::move(inputs)); };
+    model.chat_bytes = [&chat_template =
+                            *runtime.chat_template](const ChatTemplateInputs& inputs) -> absl::StatusOr<size_t> {
+      KVIST_ASSIGN_OR_RETURN(const std::string text, chat_template.Render(inputs));
+      return text.size();
+    };
   }
   return model;
 }
@@ -73,7 +81,13 @@ void LogMemory(const runtime::Runtime& runtime, uint64_t free_bytes) {
 
 absl::Status Resolve(ServeFlags& flags) {
   if (!flags.body_max.empty()) {
-    KVIST_ASSIGN_OR_RETURN(flags.server.limits.body_bytes_max, ParseByteSize(flags.body_max));
+    const absl::StatusOr<uint64_t> bytes = ParseByteSize(flags.body_max);
+    if (!bytes.ok()) return Annotate(bytes.status(), "--max-body");
+    if (*bytes == 0 || *bytes > kBodyBytesMax) {
+      return absl::InvalidArgumentError(
+          Cat("--max-body: ", flags.body_max, " is not from 1 byte to ", FormatByteSize(kBodyBytesMax)));
+    }
+    flags.server.limits.body_bytes_max = *bytes;
   }
   flags.server.api_keys = flags.api_keys;
   if (const char* key = std::getenv("KVIST_API_KEY"); key != nullptr) flags.server.api_keys.emplace_back(key);
@@ -134,15 +148,16 @@ void AddEngineFlags(CLI::App& command, ServeFlags& flags) {
   command.add_option("MODEL", flags.model.model, "GGUF file or the name of a fetched model; else the default model");
   command.add_option("--served-model-name", flags.served_name, "Name in the API; else the file's");
   AddModelFlags(command, flags.model);
-  command.add_option("--context", options.context_tokens_max, "Longest prompt and output together; 0 = the model's");
+  command.add_option("-c,--context", options.context_tokens_max, "Longest prompt and output together; 0 = the model's")
+      ->transform(WholeNumber(0, kCountMax));
   command.add_option("--parallel", options.requests_max, "Requests that run at once")
-      ->check(CLI::Range(1, 4096))
+      ->transform(WholeNumber(1, 4096))
       ->capture_default_str();
   command.add_option("--queue", options.waiting_max, "Requests that wait; more get 429")
-      ->check(CLI::Range(1, 1 << 20))
+      ->transform(WholeNumber(1, 1 << 20))
       ->capture_default_str();
   command.add_option("--chunk", options.chunk_tokens_max, "Prompt tokens of one request in one step")
-      ->check(CLI::Range(1, 1 << 16))
+      ->transform(WholeNumber(1, 1 << 16))
       ->capture_default_str();
   command.add_option("--policy", options.policy, "Scheduling policy")->capture_default_str();
   command.add_flag("--no-cache", flags.no_reuse, "Do not keep keys and values of finished requests for later prompts");
@@ -151,7 +166,9 @@ void AddEngineFlags(CLI::App& command, ServeFlags& flags) {
 void AddServerFlags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--host", flags.server.host, "Address to listen on; beyond loopback an API key is required")
       ->capture_default_str();
-  command.add_option("--port", flags.server.port, "Port; 0 = any free one")->capture_default_str();
+  command.add_option("--port", flags.server.port, "Port; 0 = any free one")
+      ->transform(WholeNumber(0, UINT16_MAX))
+      ->capture_default_str();
   command
       .add_option("--api-key", flags.api_keys,
                   "Key that clients must send; may be repeated. Also KVIST_API_KEY, which other users cannot see")
@@ -159,10 +176,10 @@ void AddServerFlags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--cors-origin", flags.server.cors_origin, "Origin whose pages may call the API, or * for all");
   command.add_option("--max-body", flags.body_max, "Largest request body (default 32MiB)");
   command.add_option("--max-connections", flags.server.limits.connections_max, "Open connections")
-      ->check(CLI::Range(1, 1 << 20))
+      ->transform(WholeNumber(1, 1 << 20))
       ->capture_default_str();
   command.add_option("--drain-seconds", flags.drain_s, "Time for open requests after SIGINT or SIGTERM")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->check(Number(0, 86400))
       ->capture_default_str();
   command.add_option("--log-level", flags.log_level, "debug, info, warn, error or off")
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))

@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "cli/commands.h"
+#include "cli/model_flags.h"
 #include "cli/model_path.h"
 #include "modelfile/gguf.h"
 #include "modelfile/gguf_parse.h"
@@ -109,12 +110,10 @@ absl::StatusOr<std::string> Tokenize(const TokenizeFlags& flags) {
 
 int RunTokenize(const TokenizeFlags& flags) {
   const absl::StatusOr<std::string> text = Tokenize(flags);
-  if (!text.ok()) {
-    std::fprintf(stderr, "kvist tokenize: %s\n", std::string(text.status().message()).c_str());
-    return 1;
-  }
-  const bool written = std::fwrite(text->data(), 1, text->size(), stdout) == text->size() && std::fflush(stdout) == 0;
-  return written ? 0 : 1;
+  if (!text.ok()) return Report("tokenize", text.status());
+  std::fwrite(text->data(), 1, text->size(), stdout);
+  const absl::Status written = FlushOutput();
+  return written.ok() ? 0 : Report("tokenize", written);
 }
 
 }  // namespace
