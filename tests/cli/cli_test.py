@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""kvist on the command line:  cli_test.py KVIST [unittest options]"""
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import urllib.request
+
+KVIST = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "kvist"
+MODELS = pathlib.Path(__file__).resolve().parents[2] / "models"
+MODEL = str(MODELS / "default-q8_0.gguf")
+COMMANDS = ("serve", "run", "inspect", "tokenize", "bench", "eval", "perplexity", "pull")
+STORY = "Once upon a time there was a small dog. He lived near the river with a kind old man. "
+
+
+class CliTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.text = cls.folder / "story.txt"
+        cls.text.write_text(STORY * 4)
+        cls.long_text = cls.folder / "long.txt"
+        cls.long_text.write_text(STORY * 100_000)
+        cls.cases = cls.folder / "cases.jsonl"
+        lines = (MODELS / "eval.jsonl").read_text().splitlines()
+        cls.cases.write_text("\n".join(lines[:3]) + "\n")
+        cls.many_cases = MODELS / "eval.jsonl"
+        cls.env = {k: v for k, v in os.environ.items() if not k.startswith(("KVIST_", "HF_"))}
+        cls.env["KVIST_MODELS"] = str(cls.folder / "store")
+
+    def kvist(self, *arguments, stdin="", env=None, **options):
+        options = {"input": stdin, "capture_output": True} | options
+        return subprocess.run([KVIST, *map(str, arguments)], env=self.env | (env or {}), text=True, timeout=60, **options)
+
+    def start(self, *arguments, **options):
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+        process = subprocess.Popen([KVIST, *map(str, arguments)], env=self.env, text=True, **options)
+        self.addCleanup(self.end, process)
+        return process
+
+    def end(self, process):
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+    def fails(self, code, run, *texts):
+        """This exit code, nothing on standard output, and all of these in the message."""
+        self.assertEqual(run.returncode, code, run.stderr)
+        self.assertEqual(run.stdout, "")
+        for text in texts:
+            self.assertIn(text, run.stderr)
+
+    def json_lines(self, run):
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertTrue(run.stdout.endswith("\n"))
+        return [json.loads(line) for line in run.stdout.splitlines()]
+
+    # What each command does with a model, quickly.
+    def work(self, model=MODEL):
+        return {
+            "run": ["run", model, "-p", "hello", "-n", "3"],
+            "inspect": ["inspect", model],
+            "tokenize": ["tokenize", model, "-p", "hello world"],
+            "bench": ["bench", model, "-p", "16", "-n", "4", "-r", "1"],
+            "eval": ["eval", self.cases, "--model", model],
+            "perplexity": ["perplexity", model, self.text],
+        }
+
+
+class EveryCommand(CliTest):
+    def test_help(self):
+        for command in COMMANDS:
+            with self.subTest(command):
+                run = self.kvist(command, "--help")
+                self.assertEqual((run.returncode, run.stderr), (0, ""))
+                self.assertIn("--json", run.stdout)
+        self.assertEqual(self.kvist("--help").returncode, 0)
+        self.assertRegex(self.kvist("--version").stdout, r"^kvist \d+\.\d+")
+
+    def test_unknown_flag(self):
+        for command in COMMANDS:
+            with self.subTest(command):
+                self.fails(2, self.kvist(command, "x", "--frobnicate"), "--frobnicate")
+
+    def test_missing_model_names_the_path(self):
+        path = str(self.folder / "no-such-model.gguf")
+        for command, arguments in (self.work(path) | {"serve": ["serve", path, "--port", "0"]}).items():
+            with self.subTest(command):
+                self.fails(1, self.kvist(*arguments), f"kvist {command}: ", path)
+
+    def test_json_is_all_there_is_on_stdout(self):
+        for command, arguments in self.work().items():
+            with self.subTest(command):
+                lines = self.json_lines(self.kvist(*arguments, "--json"))
+                self.assertTrue(all(isinstance(line, dict) for line in lines))
+        run = self.json_lines(self.kvist(*self.work()["run"], "--json"))[0]
+        self.assertEqual(run["usage"]["completion_tokens"], 3)
+        groups = self.json_lines(self.kvist(*self.work()["eval"], "--json"))
+        self.assertEqual((groups[-1]["family"], groups[-1]["cases"]), ("all", 3))
+        result = self.json_lines(self.kvist(*self.work()["perplexity"], "--json"))[0]
+        self.assertGreater(result["perplexity"], 1)
+        self.assertTrue(all("sha256" in line for line in self.json_lines(self.kvist("pull", "--list", "--json"))))
+
+    def test_reader_that_leaves(self):
+        for command, arguments in self.work().items():
+            with self.subTest(command):
+                read, write = os.pipe()
+                os.close(read)
+                try:
+                    run = self.kvist(*arguments, "--json", capture_output=False, stdout=write, stderr=subprocess.PIPE)
+                finally:
+                    os.close(write)
+                self.assertIn(run.returncode, (1, -signal.SIGPIPE), run.stderr)
+
+    def test_full_disk_is_no_success(self):
+        for command, arguments in self.work().items():
+            if command == "bench":
+                continue  # Not yet.
+            with self.subTest(command), open("/dev/full", "w") as full:
+                run = self.kvist(*arguments, "--json", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+                self.assertEqual(run.returncode, 1, run.stderr)
+                self.assertIn("standard output cannot be written", run.stderr)
+
+    def test_same_flags_everywhere(self):
+        for command, flags in {"run": "tnc", "serve": "tc", "eval": "tnc", "perplexity": "tc"}.items():
+            text = self.kvist(command, "--help").stdout
+            for flag in flags:
+                name = {"t": "-t,--threads", "n": "-n,--max-tokens", "c": "-c,--context"}[flag]
+                self.assertIn(name, text, command)
+
+
+class WhichCommand(CliTest):
+    def test_unknown_command(self):
+        run = self.kvist("frob", "x.gguf")
+        self.fails(2, run, '"frob"', *COMMANDS)
+
+    def test_no_command(self):
+        self.fails(2, self.kvist(), "usage: kvist COMMAND", *COMMANDS)
+
+
+class Values(CliTest):
+    def test_numbers_that_are_none(self):
+        cases = [("run", "--temp", "0 to 100"), ("run", "--top-p", "0 to 1"), ("run", "--min-p", "0 to 1"),
+                 ("run", "--repeat-penalty", "0.01 to 100"), ("serve", "--drain-seconds", "0 to 86400")]
+        for command, flag, allowed in cases:
+            for value in ("nan", "inf", "-inf", "-1", "1e9", "x", "1x"):
+                with self.subTest(f"{command} {flag} {value}"):
+                    self.fails(2, self.kvist(command, MODEL, f"{flag}={value}"), f"{flag}: {value} is not a number from {allowed}")
+
+    def test_whole_numbers_outside(self):
+        large = 1 << 32
+        cases = [("serve", "--port", "65535", ("99999", "-1", "80x", "8e1")), ("serve", "--context", "4294967295", ("-5", large)),
+                 ("serve", "--parallel", "4096", ("0", "-1", "5000")), ("serve", "--threads", "1024", ("-1", "2000")),
+                 ("run", "--context", "4294967295", ("-5", "1.5", large)), ("run", "--max-tokens", "4294967295", ("0", "-1", large)),
+                 ("run", "--top-k", "4294967295", ("-1", large)), ("run", "--seed", str(2**64 - 1), ("-1", 2**64)),
+                 ("eval", "--limit", "4294967295", ("-1",)), ("eval", "--parallel", "1024", ("0", "9999")),
+                 ("perplexity", "--stride", "4294967295", ("-1",)), ("pull", "--attempts", "1000", ("0", "x"))]
+        for command, flag, largest, values in cases:
+            for value in values:
+                with self.subTest(f"{command} {flag} {value}"):
+                    run = self.kvist(command, MODEL, f"{flag}={value}")
+                    self.fails(2, run, f"{flag}: {value} is not a whole number from ", f" to {largest}")
+
+    def test_numbers_are_decimal(self):
+        run = self.kvist("run", MODEL, "-p", "hello", "-n", "010", "--ignore-eos", "--json")
+        self.assertEqual(self.json_lines(run)[0]["usage"]["completion_tokens"], 10)
+
+    def test_sizes(self):
+        for value in ("0", "0KiB", "2GiB"):
+            self.fails(1, self.kvist("serve", MODEL, "--port", "0", "--max-body", value), "--max-body", value, "1 byte to 1.0 GiB")
+        self.fails(1, self.kvist("serve", MODEL, "--port", "0", "--max-body", "many"), "--max-body", "many")
+        self.fails(1, self.kvist("run", MODEL, "-p", "x", "--kv-memory", "many"), "--kv-memory", "many")
+
+    def test_host(self):
+        self.fails(1, self.kvist("serve", MODEL, "--port", "0", "--host", ""), "--host is empty")
+
+
+class Run(CliTest):
+    def test_empty_prompt(self):
+        for arguments, stdin in ([], ""), ([], " \n"), (["-p", ""], ""), (["--raw"], ""):
+            self.fails(1, self.kvist("run", MODEL, *arguments, stdin=stdin), "kvist run: the prompt is empty")
+
+    def test_prompt_from_stdin(self):
+        run = self.kvist("run", MODEL, "-n", "3", stdin="hello\n")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertTrue(run.stdout.strip())
+
+    def test_note_about_the_small_model(self):
+        copy = self.folder / "other-name.gguf"
+        copy.write_bytes(pathlib.Path(MODEL).read_bytes())
+        for model in ([], [MODEL], [str(MODELS / "default-f16.gguf")], [str(copy)]):
+            run = self.kvist("run", *model, "-p", "hello", "-n", "1")
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.assertEqual(run.stderr.count("small model that comes with kvist"), 1, run.stderr)
+
+    def test_context_beyond_the_trained_one_warns_and_works(self):
+        run = self.kvist("run", MODEL, "-c", "9000", "--raw", "-n", "2", "--ignore-eos", "--json", stdin=STORY * 210)
+        self.assertGreater(self.json_lines(run)[0]["usage"]["prompt_tokens"], 4096)
+        self.assertIn("warning: --context 9000 is beyond the 4096 tokens", run.stderr)
+        run = self.kvist("run", MODEL, "-c", "4096", "-p", "hello", "-n", "1")
+        self.assertNotIn("warning", run.stderr)
+
+
+class Signals(CliTest):
+    def interrupt(self, process, after):
+        """Waits for `after` on standard error, interrupts, gives back the rest of standard output and error."""
+        line = ""
+        if after:
+            for line in process.stderr:
+                if re.search(after, line):
+                    break
+            self.assertRegex(line, after)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        return out, line + err
+
+    def test_run(self):
+        process = self.start("run", MODEL, "-p", "Tell me a story.", "-n", "1000000", "--ignore-eos")
+        self.assertTrue(process.stdout.read(1))
+        _, err = self.interrupt(process, None)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertIn("kvist run: interrupted", err)
+
+    def test_eval_and_perplexity_report_progress_and_stop(self):
+        commands = {"perplexity": (["perplexity", MODEL, self.long_text, "--json", "-t", "1"], r"^\d+ of \d+ tokens, "),
+                    "eval": (["eval", self.many_cases, "--model", MODEL, "--json", "-t", "1"], r"^\d+ of 612 cases, ")}
+        started = {name: self.start(*arguments) for name, (arguments, _) in commands.items()}
+        for name, process in started.items():
+            with self.subTest(name):
+                out, err = self.interrupt(process, commands[name][1])
+                self.assertEqual(process.returncode, 130, err)
+                self.assertEqual(out, "", "progress is for standard error")
+                self.assertNotIn("\r", err)
+                self.assertIn(f"kvist {name}: ", err)
+
+    def test_others_end(self):
+        process = self.start("bench", MODEL, "-p", "4096", "-n", "4096", "-r", "1000")
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+        self.assertIn(process.returncode, (130, -signal.SIGINT))
+
+
+class Serve(CliTest):
+    def serve(self, *arguments):
+        """A running server, and what it said when it was ready."""
+        process = self.start("serve", MODEL, "--port", "0", "--json", *arguments)
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        ready = json.loads(process.stdout.readline())
+        self.assertEqual(ready["event"], "ready")
+        return process, ready
+
+    def stop(self, process, seconds_max):
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=20)
+        self.assertEqual(process.returncode, 0)
+        self.assertLess(time.monotonic() - begin, seconds_max)
+        self.assertEqual(process.stdout.read(), "", "one object is all")
+
+    def test_starts_answers_and_ends(self):
+        process, ready = self.serve()
+        with urllib.request.urlopen(ready["url"] + "/health", timeout=10) as answer:
+            self.assertEqual(json.load(answer), {"status": "ok"})
+        self.stop(process, 2)
+
+    def test_half_sent_requests_do_not_hold_it_up(self):
+        process, ready = self.serve("--drain-seconds", "60")
+        address = ("127.0.0.1", int(ready["url"].rsplit(":", 1)[1]))
+        with socket.create_connection(address) as head, socket.create_connection(address) as body:
+            head.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n")
+            body.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+            time.sleep(0.2)
+            self.stop(process, 2)
+
+    def test_large_prompts_are_refused_unread(self):
+        process, ready = self.serve()
+        content = "x" * (30 << 20)
+        body = json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
+        request = urllib.request.Request(ready["url"] + "/v1/chat/completions", body, {"Content-Type": "application/json"})
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=30)
+        with refused.exception as answer:
+            error = json.load(answer)["error"]
+        self.assertEqual(error["code"], "context_length_exceeded")
+        self.assertRegex(error["message"], r"the prompt has 314\d{5} bytes, but the context of 4096 tokens holds at most \d+")
+        self.stop(process, 2)
+
+    def test_says_what_is_served(self):
+        process = self.start("serve", MODEL, "--port", "0")
+        for line in process.stderr:
+            if "listening on http://127.0.0.1:" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=20)
+        self.assertEqual((process.returncode, out), (0, ""), "nothing without --json")
+
+
+if __name__ == "__main__":
+    unittest.main()
