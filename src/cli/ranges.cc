@@ -2,40 +2,52 @@
 
 #include <charconv>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
 
 namespace kvist::cli {
+namespace {
+
+/// True when `text` is a number and nothing else.
+template <class T>
+bool Parse(std::string_view text, T& value) {
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && stop == text.data() + text.size();
+}
+
+/// What --help shows beside the type.
+std::string HelpOf(uint64_t min, uint64_t max) {
+  if (max != kCountMax && max != UINT64_MAX) return fmt::format("[{}, {}]", min, max);
+  return min == 0 ? "" : fmt::format("[{}, ...]", min);
+}
+
+std::string Refusal(std::string_view text, std::string_view wanted) {
+  return fmt::format("{} is not a {}", text.empty() ? "\"\"" : text, wanted);
+}
+
+}  // namespace
 
 CLI::Validator WholeNumber(uint64_t min, uint64_t max) {
-  const std::string range = fmt::format("{} to {}", min, max);
-  return CLI::Validator(
-      [=](std::string& text) -> std::string {
-        uint64_t value = 0;
-        const char* end = text.data() + text.size();
-        const auto [stop, error] = std::from_chars(text.data(), end, value);
-        if (error != std::errc() || stop != end || value < min || value > max) {
-          return fmt::format("{} is not a whole number from {}", text.empty() ? "\"\"" : text, range);
-        }
-        text = std::to_string(value);
-        return "";
-      },
-      max<kCountMax ? range : min> 0 ? fmt::format("from {}", min) : "");
+  const std::string wanted = fmt::format("whole number from {} to {}", min, max);
+  const auto check = [min, max, wanted](std::string& text) -> std::string {
+    uint64_t value = 0;
+    if (!Parse(text, value) || value < min || value > max) return Refusal(text, wanted);
+    text = std::to_string(value);
+    return "";
+  };
+  return {check, HelpOf(min, max)};
 }
 
 CLI::Validator Number(double min, double max) {
-  const std::string range = fmt::format("{} to {}", min, max);
-  return CLI::Validator(
-      [=](std::string& text) -> std::string {
-        double value = 0;
-        const char* end = text.data() + text.size();
-        const auto [stop, error] = std::from_chars(text.data(), end, value);
-        const bool inside = value >= min && value <= max;  // Not so for NaN.
-        if (error == std::errc() && stop == end && inside) return "";
-        return fmt::format("{} is not a number from {}", text.empty() ? "\"\"" : text, range);
-      },
-      range);
+  const std::string wanted = fmt::format("number from {} to {}", min, max);
+  const auto check = [min, max, wanted](std::string& text) -> std::string {
+    double value = 0;
+    const bool inside = Parse(text, value) && value >= min && value <= max;  // Not so for NaN.
+    return inside ? "" : Refusal(text, wanted);
+  };
+  return {check, fmt::format("[{}, {}]", min, max)};
 }
 
 }  // namespace kvist::cli

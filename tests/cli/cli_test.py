@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import pty
 import re
 import signal
 import socket
@@ -61,6 +62,7 @@ class CliTest(unittest.TestCase):
             self.assertIn(text, run.stderr)
 
     def json_lines(self, run):
+        """What a run that must have worked printed: JSON lines and nothing else."""
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertTrue(run.stdout.endswith("\n"))
         return [json.loads(line) for line in run.stdout.splitlines()]
@@ -242,6 +244,20 @@ class Signals(CliTest):
                 self.assertEqual(out, "", "progress is for standard error")
                 self.assertNotIn("\r", err)
                 self.assertIn(f"kvist {name}: ", err)
+
+    def test_bar_on_a_terminal(self):
+        ours, theirs = pty.openpty()
+        run = self.kvist("eval", self.cases, "--model", MODEL, "--json", capture_output=False, stdout=subprocess.PIPE, stderr=theirs)
+        os.close(theirs)
+        shown = b""
+        try:
+            while piece := os.read(ours, 1 << 16):
+                shown += piece
+        except OSError:  # The other end is closed.
+            pass
+        os.close(ours)
+        self.assertEqual(len(self.json_lines(run)), len(run.stdout.splitlines()))
+        self.assertRegex(shown.decode(), r"\r\d of 3 cases, .*\x1b\[K")
 
     def test_others_end(self):
         process = self.start("bench", MODEL, "-p", "4096", "-n", "4096", "-r", "1000")
