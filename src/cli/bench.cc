@@ -1,84 +1,288 @@
 /// @file
-/// `kvist bench MODEL`: tokens per second of prompt processing and decoding.
+/// `kvist bench [MODEL]`: tokens per second, beside what the machine's memory and arithmetic allow.
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 
 #include <fmt/format.h>
 #include <boost/json.hpp>
 
+#include "base/byte_size.h"
+#include "base/status.h"
 #include "cli/commands.h"
+#include "cli/model_flags.h"
+#include "cli/model_path.h"
+#include "cli/progress.h"
+#include "cli/ranges.h"
+#include "lab/machine.h"
+#include "lab/roofline.h"
 #include "lab/speed.h"
-#include "runtime/runtime.h"
-#include "tensor/dtype.h"
+#include "lab/work.h"
+#include "modelfile/inspect.h"
+#include "platform/interrupt.h"
+#include "serve/json_output.h"
 
 namespace kvist::cli {
 namespace {
 
+/// Rounds of bandwidth before and after the model's turn: the median is of both, as the machine may be shared.
+constexpr uint32_t kBandwidthRounds = 5;
+constexpr uint32_t kBatchMax = 64;
+constexpr uint64_t kTokensMax = uint64_t{1} << 24;
+
 struct BenchFlags {
-  runtime::RuntimeOptions runtime;
+  ModelFlags model;
   lab::SpeedOptions speed;
+  std::string plot;
   bool json = false;
 };
 
-/// The type that most bytes of the model have.
-std::string_view MainType(const GgufFile& file) {
-  const GgufTensor* largest = nullptr;
-  for (const GgufTensor& tensor : file.tensors()) {
-    if (largest == nullptr || tensor.bytes.size() > largest->bytes.size()) largest = &tensor;
+/// What the machine can do with the model's threads and instruction set.
+struct Machine {
+  double bytes_per_s = 0;
+  uint64_t buffer_bytes = 0;
+  kernels::PeakKind kind = kernels::PeakKind::kF32;
+  double multiply_adds_per_s = 0;  ///< 0 = unknown.
+};
+
+/// A measured speed beside its limit.
+struct Judged {
+  lab::Speed speed;
+  lab::Work work;
+  bool memory_binds = false;
+  double share = 0;  ///< Of the limit that binds: 1 = as fast as memory or arithmetic allow.
+};
+
+struct BenchRun {
+  std::unique_ptr<runtime::Runtime> runtime;
+  double load_s = 0;
+  std::string type;  ///< That most bytes of the weights have.
+  Machine machine;
+  std::vector<Judged> results;
+
+  std::string isa() const {
+    const std::string_view name = runtime->executor->Name();
+    return std::string(name.substr(name.find('-') + 1));
   }
-  return largest == nullptr ? "none" : InfoOf(largest->dtype).name;
+};
+
+std::string_view NameOf(kernels::PeakKind kind) {
+  switch (kind) {
+    case kernels::PeakKind::kInt8:
+      return "int8";
+    case kernels::PeakKind::kBf16:
+      return "bf16";
+    case kernels::PeakKind::kF32:
+      return "f32";
+  }
+  return "";
 }
 
-int RunBench(const BenchFlags& flags) {
-  absl::StatusOr<std::unique_ptr<runtime::Runtime>> runtime = runtime::Start(flags.runtime);
-  absl::Status status = runtime.status();
-  absl::StatusOr<std::vector<lab::Speed>> speeds;
-  if (status.ok()) {
-    speeds = lab::MeasureSpeed(*(*runtime)->executor, *(*runtime)->memory, (*runtime)->clock, flags.speed);
-    status = speeds.status();
+kernels::PeakKind KindOf(DType dtype) {
+  if (InfoOf(dtype).block_elements > 1) return kernels::PeakKind::kInt8;
+  return dtype == DType::kF32 ? kernels::PeakKind::kF32 : kernels::PeakKind::kBf16;
+}
+
+lab::Work WorkOf(const model::Model& model, const lab::Speed& speed, uint32_t tokens_per_step_max) {
+  lab::Work work;
+  if (speed.kind == lab::SpeedKind::kDecode) {
+    for (uint32_t t = 0; t < speed.tokens; ++t) work += lab::WorkOfStep(model, speed.batch, 1, speed.depth + t, true);
+    return work;
   }
-  if (!status.ok()) {
-    fmt::print(stderr, "kvist bench: {}\n", std::string(status.message()));
-    return 1;
+  for (uint32_t done = 0; done < speed.tokens;) {
+    const uint32_t chunk = std::min(speed.tokens - done, tokens_per_step_max);
+    work += lab::WorkOfStep(model, 1, chunk, speed.depth + done, done + chunk == speed.tokens);
+    done += chunk;
   }
-  const std::string_view isa = (*runtime)->executor->Name();
-  for (const lab::Speed& speed : *speeds) {
-    if (!flags.json) {
-      fmt::print("{:<14} {:>10.1f} tokens/s   min {:.1f}, max {:.1f}   {} threads, {}\n", speed.name, speed.median(),
-                 speed.tokens_per_s.front(), speed.tokens_per_s.back(), (*runtime)->threads, isa);
-      continue;
-    }
-    const boost::json::object line{
-        {"name", speed.name},
-        {"model", (*runtime)->model_id},
-        {"type", MainType(*(*runtime)->model->file)},
-        {"threads", (*runtime)->threads},
-        {"isa", isa.substr(isa.find('-') + 1)},
-        {"tokens_per_s",
-         {{"median", speed.median()}, {"min", speed.tokens_per_s.front()}, {"max", speed.tokens_per_s.back()}}}};
-    fmt::print("{}\n", boost::json::serialize(line));
+  return work;
+}
+
+Judged Judge(const lab::Speed& speed, const model::Model& model, uint32_t tokens_per_step_max, const Machine& machine) {
+  Judged judged{.speed = speed, .work = WorkOf(model, speed, tokens_per_step_max)};
+  const double memory_s = judged.work.bytes / machine.bytes_per_s;
+  const double arithmetic_s =
+      machine.multiply_adds_per_s > 0 ? judged.work.multiply_adds / machine.multiply_adds_per_s : 0;
+  judged.memory_binds = memory_s >= arithmetic_s;
+  judged.share = std::max(memory_s, arithmetic_s) / speed.SecondsAt(0.5);
+  return judged;
+}
+
+absl::StatusOr<BenchRun> Measure(BenchFlags& flags) {
+  BenchRun run;
+  runtime::RuntimeOptions& options = flags.model.runtime;
+  options.context_tokens_max = lab::TokensNeeded(flags.speed);
+  options.reuse = false;
+  options.requests_max = kBatchMax;
+  if (!flags.model.kv_memory.empty()) {
+    KVIST_ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseByteSize(flags.model.kv_memory));
   }
-  return 0;
+  KVIST_ASSIGN_OR_RETURN(options.model_path, ResolveModel(flags.model.model));
+  options.progress = LoadingProgress();
+  const auto start = std::chrono::steady_clock::now();
+  KVIST_ASSIGN_OR_RETURN(run.runtime, runtime::Start(options));
+  run.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const model::Model& model = *run.runtime->model;
+  const ModelSummary summary = Summarize(*model.file);
+  const DType main = summary.types.empty() ? DType::kF32 : summary.types.front().dtype;
+  run.type = InfoOf(main).name;
+
+  StatusLine line;
+  line.Show("reading memory");
+  ThreadPool pool(run.runtime->threads);
+  KVIST_ASSIGN_OR_RETURN(lab::ReadBandwidth bandwidth, lab::ReadBandwidth::Create(pool, summary.tensor_bytes));
+  bandwidth.Measure(kBandwidthRounds);
+  run.machine.kind = KindOf(main);
+  KVIST_ASSIGN_OR_RETURN(const kernels::Isa isa, kernels::ParseIsa(run.isa()));
+  run.machine.multiply_adds_per_s = lab::PeakMultiplyAddsPerS(pool, isa, run.machine.kind);
+
+  flags.speed.progress = [&](std::string_view name, uint32_t round) {
+    line.Show(fmt::format("{}, round {} of {}", name, round, flags.speed.repetitions));
+    return !Interrupted();
+  };
+  KVIST_ASSIGN_OR_RETURN(
+      const std::vector<lab::Speed> speeds,
+      lab::MeasureSpeed(*run.runtime->executor, *run.runtime->memory, run.runtime->clock, flags.speed));
+  bandwidth.Measure(kBandwidthRounds);
+  run.machine.bytes_per_s = bandwidth.MedianBytesPerS();
+  run.machine.buffer_bytes = bandwidth.buffer_bytes();
+  for (const lab::Speed& speed : speeds)
+    run.results.push_back(Judge(speed, model, run.runtime->executor->Limits().tokens_per_step_max, run.machine));
+  return run;
+}
+
+void PrintTable(const BenchRun& run) {
+  const Machine& machine = run.machine;
+  fmt::print("{}: {}, {} threads, {}; loaded in {:.2f} s\n", run.runtime->model_id, run.type, run.runtime->threads,
+             run.isa(), run.load_s);
+  fmt::print("this machine: reads {:.1f} GB/s (buffer of {})", machine.bytes_per_s * 1e-9,
+             FormatByteSize(machine.buffer_bytes));
+  if (machine.multiply_adds_per_s > 0) {
+    fmt::print(", {:.2f} T multiply-adds/s of {}", machine.multiply_adds_per_s * 1e-12, NameOf(machine.kind));
+  }
+  fmt::print("\n\n{:<18} {:>10} {:>10} {:>8} {:>12}   {:>6}\n", "", "tokens/s", "P90", "spread", "ms", "of the limit");
+  for (const Judged& result : run.results) {
+    const lab::Speed& speed = result.speed;
+    const bool prompt = speed.kind == lab::SpeedKind::kPrompt;
+    const double ms = speed.SecondsAt(0.5) * 1e3 / (prompt ? 1 : speed.tokens);
+    fmt::print("{:<18} {:>10.1f} {:>10.1f} {:>6.0f} % {:>12}   {:>4.0f} % of {}\n", speed.name, speed.TokensPerS(0.5),
+               speed.TokensPerS(0.9), speed.Spread() * 100, fmt::format("{:.2f} {}", ms, prompt ? "all" : "step"),
+               result.share * 100, result.memory_binds ? "memory" : "arithmetic");
+  }
+  fmt::print("\nMedian of {} rounds; nine of ten rounds reach P90. ms: to the first token, or of one step.\n",
+             run.results.front().speed.seconds.size());
+}
+
+boost::json::object Common(const BenchRun& run, std::string_view name, std::string_view kind) {
+  return {{"name", name},
+          {"kind", kind},
+          {"model", run.runtime->model_id},
+          {"type", run.type},
+          {"threads", run.runtime->threads},
+          {"isa", run.isa()}};
+}
+
+void PrintJson(const BenchRun& run) {
+  const auto print = [](const boost::json::object& object) { fmt::print("{}\n", serve::JsonText(object)); };
+  for (const Judged& result : run.results) {
+    const lab::Speed& speed = result.speed;
+    const bool prompt = speed.kind == lab::SpeedKind::kPrompt;
+    const double median_s = speed.SecondsAt(0.5);
+    boost::json::object object = Common(run, speed.name, prompt ? "prompt" : "decode");
+    object["tokens"] = speed.tokens;
+    object["batch"] = speed.batch;
+    object["depth"] = speed.depth;
+    object["repetitions"] = speed.seconds.size();
+    object["tokens_per_s"] = {{"median", speed.TokensPerS(0.5)},
+                              {"p90", speed.TokensPerS(0.9)},
+                              {"min", speed.TokensPerS(1)},
+                              {"max", speed.TokensPerS(0)}};
+    object["spread"] = speed.Spread();
+    object[prompt ? "first_token_ms" : "step_ms"] = median_s * 1e3 / (prompt ? 1 : speed.tokens);
+    object["bytes"] = result.work.bytes;
+    object["multiply_adds"] = result.work.multiply_adds;
+    object["limit"] = result.memory_binds ? "memory" : "arithmetic";
+    object["share"] = result.share;
+    print(object);
+  }
+  boost::json::object load = Common(run, "load", "load");
+  load["seconds"] = run.load_s;
+  print(load);
+  boost::json::object memory = Common(run, "memory", "machine");
+  memory["bytes_per_s"] = run.machine.bytes_per_s;
+  memory["buffer_bytes"] = run.machine.buffer_bytes;
+  print(memory);
+  boost::json::object arithmetic = Common(run, "arithmetic", "machine");
+  arithmetic["of"] = NameOf(run.machine.kind);
+  arithmetic["multiply_adds_per_s"] = run.machine.multiply_adds_per_s;
+  print(arithmetic);
+}
+
+absl::Status WritePlot(const BenchRun& run, const std::string& path) {
+  lab::Roofline roofline{.title = Cat(run.runtime->model_id, ", ", run.type),
+                         .subtitle = Cat(run.runtime->threads, " threads, ", run.isa()),
+                         .bytes_per_s = run.machine.bytes_per_s};
+  roofline.roofs.push_back({Cat(run.isa(), " ", NameOf(run.machine.kind)), run.machine.multiply_adds_per_s});
+  for (const Judged& result : run.results) {
+    roofline.points.push_back({result.speed.name, result.work.multiply_adds / result.work.bytes,
+                               result.work.multiply_adds / result.speed.SecondsAt(0.5)});
+  }
+  std::ofstream file(path, std::ios::binary);
+  file << lab::RooflineSvg(roofline) << std::flush;
+  if (!file) return absl::UnavailableError(Cat(path, ": cannot be written"));
+  return absl::OkStatus();
+}
+
+int RunBench(BenchFlags& flags) {
+  std::erase(flags.speed.prompts, 0u);
+  if (flags.speed.prompts.empty() && flags.speed.decode_tokens == 0)
+    throw CLI::ValidationError("-p 0 and -n 0 leave nothing to measure");
+  CatchInterrupts();
+  const absl::StatusOr<BenchRun> run = Measure(flags);
+  if (!run.ok()) return Report("bench", run.status());
+  if (flags.json) {
+    PrintJson(*run);
+  } else {
+    PrintTable(*run);
+  }
+  absl::Status status = FlushOutput();
+  if (status.ok() && !flags.plot.empty()) status = WritePlot(*run, flags.plot);
+  return status.ok() ? 0 : Report("bench", status);
 }
 
 }  // namespace
 
 void AddBench(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* command = app.add_subcommand("bench", "Measure tokens per second of prompt processing and decoding");
-  command->add_option("MODEL", flags->runtime.model_path, "Model file")->required();
-  command->add_option("-p,--prompt", flags->speed.prompt_tokens, "Prompt tokens; 0 = skip")->capture_default_str();
-  command->add_option("-n,--decode", flags->speed.decode_tokens, "Decoded tokens; 0 = skip")->capture_default_str();
-  command->add_option("-t,--threads", flags->runtime.threads, "Threads; 0 = every core")->check(CLI::Range(0, 1024));
-  command->add_option("-r,--repetitions", flags->speed.repetitions, "Counted repetitions")
-      ->check(CLI::Range(1, 1000))
+  CLI::App* command = app.add_subcommand(
+      "bench", "Measure prompt processing and decoding, beside what this machine's memory and arithmetic allow");
+  command->add_option("MODEL", flags->model.model, "GGUF file or the name of a fetched model; else the default model");
+  const CLI::Validator count = WholeNumber(0, kTokensMax);
+  command->add_option("-p,--prompt", flags->speed.prompts, "Prompt lengths, e.g. 512,4096; 0 = none")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->transform(count)
       ->capture_default_str();
-  command->add_option("--batch", flags->speed.batch, "Sequences that decode side by side")
-      ->check(CLI::Range(1, 64))
+  command->add_option("-n,--decode", flags->speed.decode_tokens, "Decoded tokens of each sequence; 0 = none")
+      ->transform(count)
       ->capture_default_str();
-  command->add_option("--context-tokens", flags->speed.context_tokens, "Tokens before the first decoded one");
-  command->add_option("--isa", flags->runtime.isa, "reference, avx2 or avx512; default: the fastest here");
+  command->add_option("--batch", flags->speed.batches, "Sequences that decode side by side, e.g. 1,8,32")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->transform(WholeNumber(1, kBatchMax))
+      ->capture_default_str();
+  command->add_option("--depth", flags->speed.depths, "Tokens of context before the measured ones, e.g. 0,8192,32768")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->transform(count)
+      ->capture_default_str();
+  command->add_option("-r,--repetitions", flags->speed.repetitions, "Counted rounds")
+      ->transform(WholeNumber(1, 1000))
+      ->capture_default_str();
+  AddModelFlags(*command, flags->model);
+  command->add_option("--plot", flags->plot, "Write a roofline picture (SVG) to this file");
   command->add_flag("--json", flags->json, "One JSON object per result on standard output");
   command->callback([flags, &exit_code] { exit_code = RunBench(*flags); });
 }

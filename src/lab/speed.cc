@@ -1,134 +1,200 @@
 #include "lab/speed.h"
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
 #include <optional>
-#include <thread>
+#include <semaphore>
 
+#include "base/check.h"
 #include "base/prng.h"
 #include "base/status.h"
 
 namespace kvist::lab {
 namespace {
 
-/// One measurement's sequences: they begin together, grow step by step and end together.
+/// Sequences that hold `depth` tokens; a measurement goes on from there, and the next one starts at `depth` again.
 class Sequences {
  public:
-  Sequences(step::Executor& executor, kv::KvMemory& memory, uint32_t count, uint64_t first_id)
-      : executor_(executor), memory_(memory), lengths_(count, 0), first_id_(first_id) {
-    for (uint32_t i = 0; i < count; ++i) memory_.Begin(Id(i), /*cache_namespace=*/first_id + i, {});
+  using GoOn = std::function<bool()>;
+
+  Sequences(step::Executor& executor, kv::KvMemory& memory, uint32_t count, uint32_t depth)
+      : executor_(executor), memory_(memory), lengths_(count, 0), depth_(depth) {
+    executor_.SetWake([this] { finished_.release(); });
+    for (uint32_t i = 0; i < count; ++i) memory_.Begin(IdOf(i), /*cache_namespace=*/i + 1, {});
   }
   ~Sequences() {
-    for (uint32_t i = 0; i < lengths_.size(); ++i) memory_.End(Id(i));
+    executor_.SetWake({});
+    for (uint32_t i = 0; i < lengths_.size(); ++i) memory_.End(IdOf(i));
+  }
+  Sequences(const Sequences&) = delete;
+  Sequences& operator=(const Sequences&) = delete;
+
+  /// Room for `tokens` more in the first `count` sequences.
+  absl::Status Reserve(uint32_t count, uint32_t tokens) {
+    for (uint32_t i = 0; i < count; ++i) {
+      if (!memory_.Reserve(IdOf(i), depth_ + tokens)) {
+        return absl::InvalidArgumentError(Cat("KV memory of ", uint64_t{memory_.frames_count()} * kv::kBlockTokens,
+                                              " tokens is too small for ", count, " sequences of ", depth_ + tokens));
+      }
+    }
+    return absl::OkStatus();
   }
 
-  /// Advances every sequence by `tokens` in as few steps as the limits allow.
-  absl::Status Advance(uint32_t tokens, bool sample) {
-    const uint32_t sequences = static_cast<uint32_t>(lengths_.size());
-    const uint32_t chunk_max = std::max(1u, executor_.Limits().tokens_per_step_max / sequences);
+  absl::Status Fill(const GoOn& go_on) {
+    for (uint32_t i = 0; i < lengths_.size(); ++i) {
+      while (lengths_[i] < depth_) {
+        const uint32_t chunk = std::min(depth_ - lengths_[i], executor_.Limits().tokens_per_step_max);
+        plan_.Clear();
+        AddSlice(i, chunk, /*view_begin=*/lengths_[i], /*sample=*/false);
+        KVIST_RETURN_IF_ERROR(Execute(go_on));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void Rewind() { std::ranges::fill(lengths_, depth_); }
+
+  /// Advances the first `count` sequences by `tokens` in as few steps as the limits allow; samples at the end.
+  absl::Status Advance(uint32_t count, uint32_t tokens, const GoOn& go_on) {
+    const uint32_t chunk_max = std::max(1u, executor_.Limits().tokens_per_step_max / count);
     while (tokens > 0) {
       const uint32_t chunk = std::min(tokens, chunk_max);
       tokens -= chunk;
-      KVIST_RETURN_IF_ERROR(Step(chunk, sample && tokens == 0));
+      plan_.Clear();
+      for (uint32_t i = 0; i < count; ++i) AddSlice(i, chunk, /*view_begin=*/0, /*sample=*/tokens == 0);
+      KVIST_RETURN_IF_ERROR(Execute(go_on));
     }
     return absl::OkStatus();
   }
 
  private:
-  RequestId Id(uint32_t i) const { return RequestId{first_id_ + i}; }
+  static RequestId IdOf(uint32_t i) { return RequestId{i + 1}; }
 
-  absl::Status Step(uint32_t chunk, bool sample) {
-    plan_.Clear();
-    plan_.id = StepId{next_step_++};
-    for (uint32_t i = 0; i < lengths_.size(); ++i) {
-      if (!memory_.Reserve(Id(i), lengths_[i] + chunk))
-        return absl::InvalidArgumentError("KV memory is too small for this");
-      const SpanId span = memory_.SpanOf(Id(i));
-      step::Slice slice{.request = Id(i),
-                        .position = lengths_[i],
-                        .tokens_begin = static_cast<uint32_t>(plan_.tokens.size()),
-                        .tokens_count = chunk,
-                        .segments_begin = static_cast<uint32_t>(plan_.segments.size()),
-                        .segments_count = 1,
-                        .tail = span,
-                        .tail_begin = lengths_[i],
-                        .commit_count = chunk};
-      if (sample) slice.sampling = step::Sampling{.temperature = 0};
-      plan_.segments.push_back({span, 0, lengths_[i] + chunk});
-      tokens_.clear();
-      for (uint32_t t = 0; t < chunk; ++t) {
-        const uint64_t draw = Mix64((uint64_t{i} << 32) + lengths_[i] + t);
-        tokens_.push_back(TokenId{static_cast<uint32_t>(draw % executor_.Limits().vocab_size)});
-        plan_.tokens.push_back({tokens_.back()});
-      }
-      plan_.slices.push_back(std::move(slice));
-      lengths_[i] += chunk;
-      pending_commits_.push_back(tokens_);
+  void AddSlice(uint32_t i, uint32_t count, uint32_t view_begin, bool sample) {
+    const SpanId span = memory_.SpanOf(IdOf(i));
+    step::Slice slice{.request = IdOf(i),
+                      .position = lengths_[i],
+                      .tokens_begin = static_cast<uint32_t>(plan_.tokens.size()),
+                      .tokens_count = count,
+                      .segments_begin = static_cast<uint32_t>(plan_.segments.size()),
+                      .segments_count = 1,
+                      .tail = span,
+                      .tail_begin = lengths_[i],
+                      .commit_count = count};
+    if (sample) slice.sampling = step::Sampling{.temperature = 0};
+    plan_.segments.push_back({span, view_begin, lengths_[i] + count - view_begin});
+    for (uint32_t t = 0; t < count; ++t) {
+      const uint64_t draw = Mix64((uint64_t{i} << 32) + lengths_[i] + t);
+      plan_.tokens.push_back({TokenId{static_cast<uint32_t>(draw % executor_.Limits().vocab_size)}});
     }
+    plan_.slices.push_back(std::move(slice));
+    lengths_[i] += count;
+  }
+
+  absl::Status Execute(const GoOn& go_on) {
+    if (!go_on()) return absl::CancelledError("interrupted");
+    plan_.id = StepId{next_step_++};
     KVIST_RETURN_IF_ERROR(executor_.Submit(std::move(plan_)));
     while (true) {
+      finished_.acquire();
       KVIST_ASSIGN_OR_RETURN(std::optional<step::StepResult> result, executor_.Poll());
-      if (result) {
-        plan_ = std::move(result->plan);
-        break;
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      if (!result) continue;
+      plan_ = std::move(result->plan);
+      return absl::OkStatus();
     }
-    for (uint32_t i = 0; i < lengths_.size(); ++i) memory_.Commit(Id(i), pending_commits_[i]);
-    pending_commits_.clear();
-    return absl::OkStatus();
   }
 
   step::Executor& executor_;
   kv::KvMemory& memory_;
   step::StepPlan plan_;
-  std::vector<uint32_t> lengths_;
-  std::vector<TokenId> tokens_;
-  std::vector<std::vector<TokenId>> pending_commits_;
-  uint64_t first_id_;
+  std::vector<uint32_t> lengths_;  ///< [sequences] tokens
+  const uint32_t depth_;
+  std::counting_semaphore<> finished_{0};
   uint64_t next_step_ = 0;
 };
 
-std::string DecodeName(const SpeedOptions& options) {
-  std::string name = Cat("tg", options.decode_tokens);
-  if (options.batch > 1) name += Cat("@b", options.batch);
-  if (options.context_tokens > 0) name += Cat("@c", options.context_tokens);
-  return name;
+std::vector<Speed> Plan(const SpeedOptions& options, uint32_t depth) {
+  std::vector<Speed> speeds;
+  const std::string at = depth > 0 ? Cat("@d", depth) : std::string();
+  for (uint32_t tokens : options.prompts)
+    speeds.push_back({.name = Cat("pp", tokens, at), .kind = SpeedKind::kPrompt, .tokens = tokens, .depth = depth});
+  if (options.decode_tokens == 0) return speeds;
+  for (uint32_t batch : options.batches) {
+    const std::string beside = batch > 1 ? Cat("@b", batch) : std::string();
+    speeds.push_back({.name = Cat("tg", options.decode_tokens, beside, at),
+                      .kind = SpeedKind::kDecode,
+                      .tokens = options.decode_tokens,
+                      .batch = batch,
+                      .depth = depth});
+  }
+  return speeds;
+}
+
+absl::Status MeasureOnce(Sequences& sequences, const Speed& speed, const Sequences::GoOn& go_on) {
+  if (speed.kind == SpeedKind::kPrompt) return sequences.Advance(1, speed.tokens, go_on);
+  for (uint32_t i = 0; i < speed.tokens; ++i) KVIST_RETURN_IF_ERROR(sequences.Advance(speed.batch, 1, go_on));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Speed>> MeasureAtDepth(step::Executor& executor, kv::KvMemory& memory, const Clock& clock,
+                                                  const SpeedOptions& options, uint32_t depth) {
+  std::vector<Speed> speeds = Plan(options, depth);
+  uint32_t sequences_count = 1;
+  for (const Speed& speed : speeds) sequences_count = std::max(sequences_count, speed.batch);
+  Sequences sequences(executor, memory, sequences_count, depth);
+  for (const Speed& speed : speeds) KVIST_RETURN_IF_ERROR(sequences.Reserve(speed.batch, speed.tokens));
+  const auto go_on_with = [&](std::string_view name, uint32_t round) -> Sequences::GoOn {
+    return [&options, name, round] { return !options.progress || options.progress(name, round); };
+  };
+  const std::string filling = Cat("context of ", depth);
+  KVIST_RETURN_IF_ERROR(sequences.Fill(go_on_with(filling, 0)));
+  for (uint32_t round = 0; round <= options.repetitions; ++round) {
+    for (Speed& speed : speeds) {
+      const Sequences::GoOn go_on = go_on_with(speed.name, round);
+      sequences.Rewind();
+      const TimeNs start = clock.Now();
+      KVIST_RETURN_IF_ERROR(MeasureOnce(sequences, speed, go_on));
+      if (round > 0) speed.seconds.push_back(Seconds(clock.Now() - start));
+    }
+  }
+  for (Speed& speed : speeds) std::ranges::sort(speed.seconds);
+  return speeds;
 }
 
 }  // namespace
 
+double Speed::SecondsAt(double fraction) const {
+  const double at = fraction * static_cast<double>(seconds.size() - 1);
+  const size_t low = static_cast<size_t>(at), high = std::min(low + 1, seconds.size() - 1);
+  return seconds[low] + (at - static_cast<double>(low)) * (seconds[high] - seconds[low]);
+}
+
+uint32_t TokensNeeded(const SpeedOptions& options) {
+  uint32_t tokens = options.decode_tokens, depth = 0;
+  for (uint32_t prompt : options.prompts) tokens = std::max(tokens, prompt);
+  for (uint32_t d : options.depths) depth = std::max(depth, d);
+  return tokens + depth;
+}
+
 absl::StatusOr<std::vector<Speed>> MeasureSpeed(step::Executor& executor, kv::KvMemory& memory, const Clock& clock,
                                                 const SpeedOptions& options) {
-  const uint64_t longest = uint64_t{options.context_tokens} + std::max(options.prompt_tokens, options.decode_tokens);
-  if (longest > executor.Limits().context_tokens_max) {
+  KVIST_CHECK(options.repetitions > 0);
+  const step::ExecutorLimits& limits = executor.Limits();
+  if (TokensNeeded(options) > limits.context_tokens_max) {
     return absl::InvalidArgumentError(
-        Cat(longest, " tokens do not fit a context of ", executor.Limits().context_tokens_max));
+        Cat(TokensNeeded(options), " tokens do not fit a context of ", limits.context_tokens_max));
+  }
+  for (uint32_t batch : options.batches) {
+    if (batch == 0 || batch > limits.slices_per_step_max || batch > limits.tokens_per_step_max) {
+      return absl::InvalidArgumentError(
+          Cat("a batch of ", batch, " does not fit a step of ", limits.slices_per_step_max, " sequences"));
+    }
   }
   std::vector<Speed> speeds;
-  if (options.prompt_tokens > 0) speeds.push_back({Cat("pp", options.prompt_tokens), {}});
-  if (options.decode_tokens > 0) speeds.push_back({DecodeName(options), {}});
-  uint64_t next_id = 1;
-  for (uint32_t round = 0; round <= options.repetitions; ++round) {
-    auto speed = speeds.begin();
-    if (options.prompt_tokens > 0) {
-      Sequences prompt(executor, memory, 1, next_id++);
-      const TimeNs start = clock.Now();
-      KVIST_RETURN_IF_ERROR(prompt.Advance(options.prompt_tokens, /*sample=*/true));
-      if (round > 0) speed->tokens_per_s.push_back(options.prompt_tokens / Seconds(clock.Now() - start));
-      ++speed;
-    }
-    if (options.decode_tokens > 0) {
-      Sequences decode(executor, memory, options.batch, next_id);
-      next_id += options.batch;
-      KVIST_RETURN_IF_ERROR(decode.Advance(options.context_tokens, /*sample=*/false));
-      const TimeNs start = clock.Now();
-      for (uint32_t i = 0; i < options.decode_tokens; ++i) KVIST_RETURN_IF_ERROR(decode.Advance(1, /*sample=*/true));
-      const double tokens = double{1} * options.decode_tokens * options.batch;
-      if (round > 0) speed->tokens_per_s.push_back(tokens / Seconds(clock.Now() - start));
-    }
+  for (uint32_t depth : options.depths) {
+    KVIST_ASSIGN_OR_RETURN(const std::vector<Speed> at_depth, MeasureAtDepth(executor, memory, clock, options, depth));
+    speeds.insert(speeds.end(), at_depth.begin(), at_depth.end());
   }
-  for (Speed& speed : speeds) std::ranges::sort(speed.tokens_per_s);
   return speeds;
 }
 

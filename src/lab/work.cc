@@ -1,0 +1,49 @@
+#include "lab/work.h"
+
+#include <algorithm>
+#include <variant>
+
+namespace kvist::lab {
+namespace {
+
+constexpr double kBytesOfF16 = 2;
+
+/// Keys that `tokens` rows after `depth` look at, all rows together and the distinct ones.
+struct View {
+  double pairs, keys;
+};
+
+View ViewOf(uint32_t tokens, uint32_t depth, uint32_t window) {
+  View view{0, double{1} * depth + tokens};
+  if (window > 0) view.keys = std::min(view.keys, double{1} * window + tokens);
+  for (uint32_t t = 0; t < tokens; ++t) {
+    const double seen = double{1} * depth + t + 1;
+    view.pairs += window > 0 ? std::min<double>(seen, window) : seen;
+  }
+  return view;
+}
+
+}  // namespace
+
+Work WorkOfStep(const model::Model& model, uint32_t sequences, uint32_t tokens, uint32_t depth, bool sample) {
+  const model::ModelSpec& spec = model.spec;
+  Work work;
+  for (const model::Op& op : model.graph.ops) {
+    if (const auto* linear = std::get_if<model::Linear>(&op)) {
+      const bool head = model.graph.buffers[linear->out.value].output_rows;
+      const double rows = double{1} * sequences * (head ? (sample ? 1 : 0) : tokens);
+      if (rows == 0) continue;
+      const GgufTensor& tensor = *model.graph.weights[linear->weight.value].tensor;
+      work.bytes += static_cast<double>(tensor.bytes.size());
+      work.multiply_adds += rows * static_cast<double>(tensor.Elements());
+    } else if (const auto* attention = std::get_if<model::Attention>(&op)) {
+      const View view = ViewOf(tokens, depth, attention->window);
+      const double width = double{1} * spec.key_width + spec.value_width;
+      work.bytes += sequences * view.keys * spec.kv_heads * width * kBytesOfF16;
+      work.multiply_adds += sequences * view.pairs * spec.heads * width;
+    }
+  }
+  return work;
+}
+
+}  // namespace kvist::lab

@@ -1,0 +1,28 @@
+#pragma once
+
+/// @file
+/// What a step has to do at least, whatever the implementation: bytes to read and multiply-adds to make. With the
+/// machine's limits (machine.h) this says how near a measured speed is to the possible one. Pure; any thread.
+
+#include <cstdint>
+
+#include "model/model.h"
+
+namespace kvist::lab {
+
+struct Work {
+  double bytes = 0;          ///< Weights once a step as they lie in the file, keys and values once a step, f16.
+  double multiply_adds = 0;  ///< Of the matrix products and of attention.
+
+  Work& operator+=(const Work& other) {
+    bytes += other.bytes;
+    multiply_adds += other.multiply_adds;
+    return *this;
+  }
+};
+
+/// One step in which each of `sequences` goes on by `tokens` after `depth` tokens; the last row of each is sampled when
+/// `sample`.
+Work WorkOfStep(const model::Model& model, uint32_t sequences, uint32_t tokens, uint32_t depth, bool sample);
+
+}  // namespace kvist::lab
