@@ -1,11 +1,15 @@
 #!/usr/bin/env node
 // Speed of kvist beside llama.cpp on the same file, threads and machine, in alternation; prints ratios (above 1: kvist is faster).
 //
-//   npm install --prefix bench/peer
-//   node bench/peer/peer.mjs [--kvist build/kvist] [--threads N] [-p 512] [-n 64] [--rounds 5] MODEL.gguf ...
+//   LLAMA_BENCH="/path/llama-bench" node bench/peer/peer.mjs [--kvist build/kvist] [--threads N] [-p 512] [-n 64] [--depth 0]
+//                                                            [--rounds 5] [--isa NAME] MODEL.gguf ...
 //
-// llama.cpp comes from the npm package node-llama-cpp (prebuilt for this processor). It is measured with flash attention on and
-// off, and the faster of the two counts. A setting that crashes is reported as such and is no win for anybody.
+// LLAMA_BENCH is llama.cpp's own benchmark program, that of a fork, or a command with its flags and JSON (llama_bench.py).
+// LLAMA_BENCH_SETTINGS lists the settings to try, separated by ";" (default below). Each is tried once, then the fastest of each
+// measurement runs in alternation with kvist. A setting that crashes is named and is no win for anybody.
+//
+// Without LLAMA_BENCH llama.cpp comes from the npm package node-llama-cpp (npm install --prefix bench/peer). Its decode speed
+// contains about 11 ms a token of the wrapper.
 
 import {execFileSync, spawnSync} from "node:child_process";
 import os from "node:os";
@@ -19,6 +23,8 @@ const {values, positionals} = parseArgs({
         threads: {type: "string", default: String(os.cpus().length)},
         p: {type: "string", short: "p", default: "512"},
         n: {type: "string", short: "n", default: "64"},
+        depth: {type: "string", default: "0"},
+        isa: {type: "string"},
         rounds: {type: "string", default: "5"},
         "one-peer-run": {type: "string"}  // Internal: JSON of one measurement in a process of its own.
     }
@@ -54,50 +60,70 @@ async function peerRun({model: modelPath, flashAttention}) {
     process.exit(0);
 }
 
-function measurePeer(model, flashAttention) {
-    const result = spawnSync(process.execPath, [
+const own = process.env.LLAMA_BENCH?.split(/\s+/);
+const settings = own === undefined ? ["flash attention on", "flash attention off"]
+    : (process.env.LLAMA_BENCH_SETTINGS ?? "-fa 1;-fa 0;-fa 1 -mmp 0;-fa 0 -mmp 0").split(";").map((setting) => setting.trim());
+
+/** {prompt, decode, release} in tokens per second, or null after a crash. */
+function measurePeer(model, setting) {
+    const [command, ...flags] = own === undefined ? [process.execPath,
         fileURLToPath(import.meta.url), "--threads", values.threads, "-p", values.p, "-n", values.n,
-        "--one-peer-run", JSON.stringify({model, flashAttention})
-    ], {encoding: "utf8", timeout: 600_000});
-    const line = result.stdout?.trim().split("\n").pop();
-    return result.status === 0 && line ? JSON.parse(line) : null;
+        "--one-peer-run", JSON.stringify({model, flashAttention: setting.endsWith("on")})
+    ] : [...own, "-m", model, "-t", values.threads, "-p", values.p, "-n", values.n, "-r", "2", "-o", "json",
+        ...(Number(values.depth) > 0 ? ["-d", values.depth] : []), ...setting.split(/\s+/)];
+    const result = spawnSync(command, flags, {encoding: "utf8", timeout: 900_000, maxBuffer: 1 << 26});
+    if (result.error?.code === "ENOENT") throw result.error;
+    if (result.status !== 0) return null;
+    try {
+        if (own === undefined) return JSON.parse(result.stdout.trim().split("\n").pop());
+        const runs = JSON.parse(result.stdout.slice(result.stdout.indexOf("[")));
+        const speed = (run) => run && median(run.samples_ts);
+        return {prompt: speed(runs.find((run) => run.n_gen === 0)), decode: speed(runs.find((run) => run.n_prompt === 0)),
+            release: [runs[0].build_commit, runs[0].build_number].filter(Boolean).join(" ")};
+    } catch {
+        return null;
+    }
 }
 
 function measureKvist(model) {
     const output = execFileSync(values.kvist, [
-        "bench", model, "-p", values.p, "-n", values.n, "-t", values.threads, "-r", "1", "--json"
+        "bench", model, "-p", values.p, "-n", values.n, "--depth", values.depth, "-t", values.threads, "-r", "2", "--json",
+        ...(values.isa ? ["--isa", values.isa] : [])
     ], {encoding: "utf8", stdio: ["ignore", "pipe", "ignore"]});
-    const [prompt, decode] = output.trim().split("\n").map((line) => JSON.parse(line));
-    return {prompt: prompt.tokens_per_s.median, decode: decode.tokens_per_s.median, isa: prompt.isa, type: prompt.type};
+    const lines = output.trim().split("\n").map((line) => JSON.parse(line));
+    const of = (kind) => lines.find((line) => line.kind === kind);
+    return {prompt: of("prompt")?.tokens_per_s.median, decode: of("decode")?.tokens_per_s.median,
+        share: {prompt: of("prompt")?.share, decode: of("decode")?.share}, isa: lines[0].isa, type: lines[0].type};
 }
 
 const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
 const range = (list) => `${Math.min(...list).toFixed(2)} to ${Math.max(...list).toFixed(2)}`;
 
 function compare(model) {
-    const ours = [], peers = {on: [], off: []};
-    let release = "?", crashes = 0;
+    const scouted = settings.map((setting) => ({setting, run: measurePeer(model, setting)}));
+    for (const {setting} of scouted.filter(({run}) => run === null)) console.log(`${model}\tthe peer crashed with ${setting}`);
+    const working = scouted.filter(({run}) => run !== null);
+    const kinds = ["prompt", "decode"].filter((what) => working.some(({run}) => run[what] > 0));
+    const best = Object.fromEntries(kinds.map((what) => [what, working.reduce((a, b) => b.run[what] > a.run[what] ? b : a)]));
+    const chosen = [...new Set(Object.values(best))];
+    const ours = [], theirs = new Map(chosen.map((one) => [one, []]));
     for (let round = 0; round < rounds; round++) {
         ours.push(measureKvist(model));
-        for (const [name, flag] of [["on", true], ["off", false]]) {
-            const result = measurePeer(model, flag);
-            if (result === null) crashes++;
-            else peers[name].push(result), release = result.release;
-        }
+        for (const one of chosen) theirs.get(one).push(measurePeer(model, one.setting));
     }
-    for (const what of ["prompt", "decode"]) {
-        const best = Object.entries(peers).filter(([, runs]) => runs.length === rounds)
-            .sort((a, b) => median(b[1].map((r) => r[what])) - median(a[1].map((r) => r[what])))[0];
-        const label = what === "prompt" ? `pp${promptTokens}` : `tg${decodeTokens}`;
-        if (best === undefined) {
-            console.log(`${model}\t${label}\tthe peer crashed in ${crashes} of ${2 * rounds} runs: no ratio`);
+    for (const what of kinds) {
+        const one = best[what], runs = theirs.get(one);
+        const label = (what === "prompt" ? `pp${promptTokens}` : `tg${decodeTokens}`) + (values.depth > 0 ? `@d${values.depth}` : "");
+        if (runs.includes(null)) {
+            console.log(`${model}\t${label}\tthe peer crashed with ${one.setting}: no ratio`);
             continue;
         }
-        const ratios = ours.map((run, i) => run[what] / best[1][i][what]);
+        const ratios = ours.map((run, i) => run[what] / runs[i][what]);
         console.log([
             model, label, `kvist ${median(ours.map((r) => r[what])).toFixed(1)}`,
-            `llama.cpp ${median(best[1].map((r) => r[what])).toFixed(1)}`, `ratio ${median(ratios).toFixed(2)} (${range(ratios)})`,
-            `${ours[0].type}, ${ours[0].isa}, ${threads} threads, llama.cpp ${release}, flash attention ${best[0]}`
+            `peer ${median(runs.map((r) => r[what])).toFixed(1)}`, `ratio ${median(ratios).toFixed(2)} (${range(ratios)})`,
+            `${Math.round(100 * median(ours.map((r) => r.share[what])))} % of the limit`,
+            `${ours[0].type}, ${ours[0].isa}, ${threads} threads, peer ${one.run.release} with ${one.setting}`
         ].join("\t"));
     }
 }
