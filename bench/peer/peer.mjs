@@ -9,7 +9,7 @@
 // measurement runs in alternation with kvist. A setting that crashes is named and is no win for anybody.
 //
 // Without LLAMA_BENCH llama.cpp comes from the npm package node-llama-cpp (npm install --prefix bench/peer). Its decode speed
-// contains about 11 ms a token of the wrapper.
+// contains a wrapper, whose cost a token is not known well.
 
 import {execFileSync, spawnSync} from "node:child_process";
 import os from "node:os";
@@ -96,7 +96,10 @@ function measureKvist(model) {
         share: {prompt: of("prompt")?.share, decode: of("decode")?.share}, isa: lines[0].isa, type: lines[0].type};
 }
 
-const median = (list) => [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)];
+function median(list) {
+    const sorted = [...list].sort((a, b) => a - b), half = sorted.length >> 1;
+    return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
+}
 const range = (list) => `${Math.min(...list).toFixed(2)} to ${Math.max(...list).toFixed(2)}`;
 
 function compare(model) {
