@@ -6,63 +6,123 @@
 namespace kvist::attention {
 namespace {
 
-/// Tokens of the block that starts at view index `block_start` which a query at view index `query` may see.
-kernels::VisibleTokens Visible(const ViewBlock& block, uint32_t block_start, uint32_t query, uint32_t window) {
-  uint32_t low = window != 0 && query + 1 > window ? query + 1 - window : 0;
-  auto inside = [&](uint32_t index) {
-    return index > block_start ? std::min(index - block_start, uint32_t{block.count}) : 0u;
-  };
-  return {static_cast<uint8_t>(block.begin + inside(low)), static_cast<uint8_t>(block.begin + inside(query + 1))};
+using kernels::AttendShape;
+using kernels::AttendSums;
+using kernels::kPageTokens;
+using kernels::kTileBlocks;
+
+size_t Rows(const AttendShape& shape) {
+  return size_t{shape.tokens} * shape.group;
 }
 
-void Start(const kernels::KernelTable& kernels, const DenseTask& task, DenseScratch& scratch) {
-  const size_t rows = size_t{task.tokens} * task.group;
-  scratch.queries.resize(std::max(scratch.queries.size(), rows * task.key_dim));
-  scratch.acc.assign(rows * task.value_dim, 0.0f);
-  scratch.max.assign(rows, -std::numeric_limits<float>::infinity());
-  scratch.sum.assign(rows, 0.0f);
-  scratch.visible.resize(std::max(scratch.visible.size(), rows));
-  const uint32_t width = task.group * task.key_dim;
-  for (uint32_t t = 0; t < task.tokens; ++t) {
-    kernels.scale(task.queries + t * task.query_stride, task.scale, width, scratch.queries.data() + size_t{t} * width);
+AttendSums SumsAt(float* base, const AttendShape& shape) {
+  // The accumulators first: their rows are whole vectors.
+  const size_t stride = (shape.value_dim + 15) / 16 * 16;
+  float* sum = base + Rows(shape) * stride;
+  return {.max = sum + Rows(shape) * kPageTokens, .sum = sum, .acc = base, .stride = stride};
+}
+
+/// Room for the sums in `buffer`, set to their start.
+AttendSums Start(float* base, const AttendShape& shape) {
+  const AttendSums sums = SumsAt(base, shape);
+  std::fill(base, sums.max, 0.0f);
+  std::fill_n(sums.max, Rows(shape), -std::numeric_limits<float>::infinity());
+  return sums;
+}
+
+AttendSums Start(std::vector<float>& buffer, const AttendShape& shape) {
+  buffer.resize(std::max(buffer.size(), SumsFloats(shape)));
+  return Start(buffer.data(), shape);
+}
+
+const std::byte* Prepare(const kernels::KernelTable& kernels, const DenseTask& task, DenseScratch& scratch) {
+  const AttendShape shape = task.Shape();
+  const size_t lines = kernels.attend_query_bytes(shape) / sizeof(DenseScratch::Line);
+  scratch.queries.resize(std::max(scratch.queries.size(), lines));
+  scratch.visible.resize(std::max<size_t>(scratch.visible.size(), task.tokens));
+  std::byte* out = scratch.queries.data()->bytes;
+  kernels.attend_prepare(shape, task.queries, task.query_stride, task.scale, out);
+  return out;
+}
+
+/// Bits [begin, end) of a page, shifted to block `block` of a tile.
+uint64_t Bits(uint32_t begin, uint32_t end, uint32_t block) {
+  if (begin >= end) return 0;
+  return ((uint64_t{1} << end) - (uint64_t{1} << begin)) << (block * kPageTokens);
+}
+
+/// Tokens of the block that starts at view index `block_start` which a query at view index `query` may see.
+uint64_t Visible(const ViewBlock& block, uint32_t block_start, uint32_t query, uint32_t window, uint32_t in_tile) {
+  const uint32_t low = window != 0 && query + 1 > window ? query + 1 - window : 0;
+  const auto inside = [&](uint32_t index) {
+    return index > block_start ? std::min(index - block_start, uint32_t{block.count}) : 0u;
+  };
+  return Bits(block.begin + inside(low), block.begin + inside(query + 1), in_tile);
+}
+
+/// Sums up one section. @param start  view index of the section's first token; moved past the section.
+void AddSection(const kernels::KernelTable& kernels, const DenseTask& task, const std::byte* queries, uint32_t section,
+                uint32_t& start, DenseScratch& scratch, const AttendSums& sums) {
+  const auto end = std::min<size_t>(task.view.size(), size_t{section + 1} * kSectionBlocks);
+  for (size_t first = size_t{section} * kSectionBlocks; first < end; first += kTileBlocks) {
+    if (start >= task.query_index + task.tokens) return;
+    kernels::AttendTile tile{.keys = {}, .values = {}, .visible = scratch.visible.data()};
+    std::fill_n(scratch.visible.begin(), task.tokens, 0);
+    uint64_t any = 0;
+    for (uint32_t b = 0; b < kTileBlocks && first + b < end; ++b) {
+      const ViewBlock& block = task.view[first + b];
+      uint64_t block_any = 0;
+      for (uint32_t t = 0; t < task.tokens; ++t) {
+        const uint64_t bits = Visible(block, start, task.query_index + t, task.window, b);
+        scratch.visible[t] |= bits;
+        block_any |= bits;
+      }
+      start += block.count;
+      any |= block_any;
+      if (block_any == 0) continue;  // Outside every window: not touched.
+      tile.keys[b] = reinterpret_cast<const uint16_t*>(block.frame + task.key_offset);
+      tile.values[b] = reinterpret_cast<const uint16_t*>(block.frame + task.value_offset);
+    }
+    if (any != 0) kernels.attend(task.Shape(), queries, tile, sums);
   }
 }
 
 }  // namespace
 
+size_t SumsFloats(const AttendShape& shape) {
+  return Rows(shape) * ((shape.value_dim + 15) / 16 * 16 + kPageTokens + 1);
+}
+
 void AttendDense(const kernels::KernelTable& kernels, const DenseTask& task, DenseScratch& scratch) {
-  Start(kernels, task, scratch);
-  const uint32_t rows = task.tokens * task.group;
-  uint32_t block_start = 0;
-  for (const ViewBlock& block : task.view) {
-    if (block_start >= task.query_index + task.tokens) break;
-    bool any = false;
-    for (uint32_t t = 0; t < task.tokens; ++t) {
-      kernels::VisibleTokens visible = Visible(block, block_start, task.query_index + t, task.window);
-      any |= visible.begin < visible.end;
-      std::fill_n(scratch.visible.begin() + t * task.group, task.group, visible);
-    }
-    block_start += block.count;
-    if (!any) continue;  // Outside every window: not touched.
-    kernels.attend_block({.keys = reinterpret_cast<const uint16_t*>(block.frame + task.key_offset),
-                          .values = reinterpret_cast<const uint16_t*>(block.frame + task.value_offset),
-                          .key_dim = task.key_dim,
-                          .value_dim = task.value_dim,
-                          .rows = rows,
-                          .queries = scratch.queries.data(),
-                          .query_stride = task.key_dim,
-                          .visible = scratch.visible.data(),
-                          .softcap = 0,
-                          .max = scratch.max.data(),
-                          .sum = scratch.sum.data(),
-                          .acc = scratch.acc.data(),
-                          .acc_stride = task.value_dim});
+  const AttendShape shape = task.Shape();
+  const std::byte* queries = Prepare(kernels, task, scratch);
+  const AttendSums sums = Start(scratch.sums, shape);
+  uint32_t start = 0;
+  AddSection(kernels, task, queries, 0, start, scratch, sums);
+  const uint32_t sections = SectionsOf(task.view.size());
+  for (uint32_t section = 1; section < sections && start < task.query_index + task.tokens; ++section) {
+    const AttendSums part = Start(scratch.section, shape);
+    AddSection(kernels, task, queries, section, start, scratch, part);
+    kernels.attend_merge(shape, part, sums);
   }
-  for (uint32_t t = 0; t < task.tokens; ++t) {
-    const size_t row = size_t{t} * task.group;
-    kernels.attend_finish(scratch.acc.data() + row * task.value_dim, task.value_dim, scratch.sum.data() + row,
-                          task.group, task.value_dim, task.out + t * task.out_stride, task.value_dim);
+  kernels.attend_finish(shape, sums, task.out, task.out_stride);
+}
+
+void AttendSection(const kernels::KernelTable& kernels, const DenseTask& task, uint32_t section, DenseScratch& scratch,
+                   float* sums) {
+  uint32_t start = 0;
+  for (const ViewBlock& block : task.view.first(size_t{section} * kSectionBlocks)) start += block.count;
+  AddSection(kernels, task, Prepare(kernels, task, scratch), section, start, scratch, Start(sums, task.Shape()));
+}
+
+void MergeSections(const kernels::KernelTable& kernels, const DenseTask& task, float* sums) {
+  const AttendShape shape = task.Shape();
+  const AttendSums total = SumsAt(sums, shape);
+  const uint32_t sections = SectionsOf(task.view.size());
+  for (uint32_t section = 1; section < sections; ++section) {
+    kernels.attend_merge(shape, SumsAt(sums + section * SumsFloats(shape), shape), total);
   }
+  kernels.attend_finish(shape, total, task.out, task.out_stride);
 }
 
 }  // namespace kvist::attention

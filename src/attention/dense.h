@@ -1,10 +1,12 @@
 #pragma once
 
 /// @file
-/// Attention of a run of new tokens over a paged view: every key that causality and the window allow, block by block
-/// with online softmax. The order of reduction is the order of blocks in the view, so a token's result does not depend
-/// on how its prompt was cut into chunks or what else is in the step. Threads: any, with a scratch each. Non-goals:
-/// selection of pages, position shifts.
+/// Attention of a run of new tokens over a paged view: every key that causality and the window allow, with online
+/// softmax. The view is cut by its block numbers into tiles (kernels::kTileBlocks blocks, one kernel call) and these
+/// into sections of kSectionTiles tiles. Each section is summed up by itself, and the sections are merged in order: so
+/// a token's result depends neither on how its prompt was cut into chunks, nor on what else is in the step, nor on how
+/// many threads shared the sections of a long view. Threads: any, with a scratch each. Non-goals: selection of pages,
+/// position shifts.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +17,11 @@
 #include "kv/page_layout.h"
 
 namespace kvist::attention {
+
+/// Tiles of a section: 512 tokens of full blocks. Short enough to share a view of some thousand tokens among threads,
+/// long enough that merging costs little.
+inline constexpr uint32_t kSectionTiles = 8;
+inline constexpr uint32_t kSectionBlocks = kSectionTiles * kernels::kTileBlocks;
 
 /// The part of one resident block that belongs to a view.
 struct ViewBlock {
@@ -36,14 +43,37 @@ struct DenseTask {
   uint32_t key_dim = 0, value_dim = 0;
   uint32_t window = 0;  ///< Tokens seen, itself included; 0 = all.
   float scale = 1.0f;   ///< Of the scores.
+
+  kernels::AttendShape Shape() const { return {tokens, group, key_dim, value_dim, /*softcap=*/0}; }
 };
 
 /// Grows to the largest task seen, then allocates no more.
 struct DenseScratch {
-  std::vector<float> queries, max, sum, acc;
-  std::vector<kernels::VisibleTokens> visible;
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::vector<Line> queries;
+  std::vector<float> sums, section;
+  std::vector<uint64_t> visible;
 };
 
+/// Sections of a view of so many blocks.
+constexpr uint32_t SectionsOf(size_t blocks) {
+  return static_cast<uint32_t>((blocks + kSectionBlocks - 1) / kSectionBlocks);
+}
+
+/// Floats that the sums of a section take.
+size_t SumsFloats(const kernels::AttendShape& shape);
+
 void AttendDense(const kernels::KernelTable& kernels, const DenseTask& task, DenseScratch& scratch);
+
+/// One section alone.
+/// @param sums  SumsFloats(task.Shape()) floats, for MergeSections.
+void AttendSection(const kernels::KernelTable& kernels, const DenseTask& task, uint32_t section, DenseScratch& scratch,
+                   float* sums);
+
+/// What AttendDense does, from the sums of every section.
+/// @param sums  [SectionsOf(task.view.size())][SumsFloats(task.Shape())]; the first ones are changed.
+void MergeSections(const kernels::KernelTable& kernels, const DenseTask& task, float* sums);
 
 }  // namespace kvist::attention

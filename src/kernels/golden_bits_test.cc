@@ -81,24 +81,34 @@ TEST(GoldenBitsTest, RowKernels) {
 
 TEST(GoldenBitsTest, Attention) {
   Prng prng(102);
-  constexpr uint32_t kDim = 64, kRows = 3, kBlocks = 2;
+  constexpr uint32_t kDim = 64, kTokens = 3, kBlocks = 6;
   std::vector<float> kv = testing::RandomRow(testing::Numbers::kPlain, 2 * kBlocks * kPageTokens * kDim, prng);
-  std::vector<float> queries = testing::RandomRow(testing::Numbers::kPlain, kRows * kDim, prng);
-  std::vector<VisibleTokens> visible = {{0, 16}, {3, 16}, {0, 9}};
+  std::vector<float> queries = testing::RandomRow(testing::Numbers::kPlain, kTokens * kDim, prng);
+  std::vector<uint64_t> visible = {~uint64_t{0}, ~uint64_t{0} << 3, 0x1ff, 0xffffffff, 0xfffffff8, 0};
+  const AttendShape shape{kTokens, 1, kDim, kDim, 0};
   for (Isa isa : SupportedIsas()) {
     const KernelTable& k = KernelsFor(isa);
-    std::vector<float> max(kRows, -std::numeric_limits<float>::infinity()), sum(kRows), acc(kRows * kDim);
-    for (uint32_t block = 0; block < kBlocks; ++block) {
-      std::vector<uint16_t> keys(kPageTokens * kDim), values(kPageTokens * kDim);
-      for (uint32_t t = 0; t < kPageTokens; ++t) {
-        k.store_key(&kv[(2 * block * kPageTokens + t) * kDim], kDim, t, keys.data());
-        k.store_value(&kv[((2 * block + 1) * kPageTokens + t) * kDim], kDim, t, values.data());
-      }
-      k.attend_block({keys.data(), values.data(), kDim, kDim, kRows, queries.data(), kDim, visible.data(), 0,
-                      max.data(), sum.data(), acc.data(), kDim});
+    std::vector<uint16_t> pages(2 * kBlocks * kPageTokens * kDim);
+    auto page = [&pages](uint32_t i) { return pages.data() + i * kPageTokens * kDim; };
+    for (uint32_t i = 0; i < kBlocks * kPageTokens; ++i) {
+      k.store_key(&kv[2 * i * kDim], kDim, i % kPageTokens, page(2 * (i / kPageTokens)));
+      k.store_value(&kv[(2 * i + 1) * kDim], kDim, i % kPageTokens, page(2 * (i / kPageTokens) + 1));
     }
-    k.attend_finish(acc.data(), kDim, sum.data(), kRows, kDim, acc.data(), kDim);
-    ExpectHash(acc, 0xfa20535d14db73d6, "attention", isa);
+    std::vector<float> max(kTokens, -std::numeric_limits<float>::infinity()), sum(kTokens * kPageTokens);
+    std::vector<float> acc(kTokens * kDim);
+    const AttendSums sums{max.data(), sum.data(), acc.data(), kDim};
+    testing::Bytes prepared(k.attend_query_bytes(shape));
+    k.attend_prepare(shape, queries.data(), kDim, 0.25f, prepared.data());
+    for (uint32_t tile = 0; tile < 2; ++tile) {
+      AttendTile blocks{.keys = {}, .values = {}, .visible = visible.data() + tile * kTokens};
+      for (uint32_t b = 0; b < kTileBlocks && tile * kTileBlocks + b < kBlocks; ++b) {
+        blocks.keys[b] = page(2 * (tile * kTileBlocks + b));
+        blocks.values[b] = page(2 * (tile * kTileBlocks + b) + 1);
+      }
+      k.attend(shape, prepared.data(), blocks, sums);
+    }
+    k.attend_finish(shape, sums, acc.data(), kDim);
+    ExpectHash(acc, 0x94c2a1b00e30f55a, "attention", isa);
   }
 }
 

@@ -23,9 +23,11 @@
 
 namespace kvist::kernels {
 
-inline constexpr uint32_t kRowGroup = 16;         ///< Rows interleaved in a packed matrix.
-inline constexpr uint32_t kPageTokens = 16;       ///< Tokens of a KV block; equals kv::kBlockTokens.
-inline constexpr uint32_t kHeadDimMax = 512;      ///< Widest key or value that attend_block takes.
+inline constexpr uint32_t kRowGroup = 16;    ///< Rows interleaved in a packed matrix.
+inline constexpr uint32_t kPageTokens = 16;  ///< Tokens of a KV block; equals kv::kBlockTokens.
+inline constexpr uint32_t kTileBlocks = 4;   ///< Blocks that attention takes at once.
+inline constexpr uint32_t kTileTokens = kTileBlocks * kPageTokens;
+inline constexpr uint32_t kHeadDimMax = 512;      ///< Widest key or value that attention takes.
 inline constexpr uint32_t kColumnsMax = 1 << 24;  ///< Longest row of a packed matrix.
 
 enum class Isa : uint8_t {
@@ -50,25 +52,27 @@ struct ActivationMeta {
   float sum_first;   ///< Sum of the first 16 q.
 };
 
-/// Tokens [begin, end) of a block that a query may see; begin >= end: none.
-struct VisibleTokens {
-  uint8_t begin, end;  ///< At most kPageTokens.
+/// Query rows of one KV head that are attended together: `tokens` consecutive ones, each with `group` query heads. Row
+/// t * group + g is head g of token t.
+struct AttendShape {
+  uint32_t tokens, group;
+  uint32_t key_dim, value_dim;  ///< 1..kHeadDimMax.
+  float softcap;                ///< Scores become softcap * tanh(score / softcap); 0 = off.
 };
 
-/// One KV head and one block against any number of query rows; see KernelTable::attend_block.
-struct AttendBlock {
-  const uint16_t* keys;         ///< f16 [key_dim][kPageTokens], 32-byte aligned.
-  const uint16_t* values;       ///< f16 [kPageTokens][value_dim], 32-byte aligned.
-  uint32_t key_dim, value_dim;  ///< 1..kHeadDimMax.
-  uint32_t rows;
-  const float* queries;          ///< [rows][key_dim], already multiplied by the softmax scale.
-  size_t query_stride;           ///< Floats from row to row.
-  const VisibleTokens* visible;  ///< [rows]
-  float softcap;                 ///< Scores become softcap * tanh(score / softcap); 0 = off.
-  float* max;                    ///< [rows] running maximum; starts at -infinity.
-  float* sum;                    ///< [rows] running sum of exponentials; starts at 0.
-  float* acc;                    ///< [rows][value_dim] running weighted values; starts at 0.
-  size_t acc_stride;             ///< Floats from row to row.
+/// Up to kTileBlocks blocks of one KV head and who sees which of their tokens.
+struct AttendTile {
+  const uint16_t* keys[kTileBlocks];  ///< f16 [key_dim][kPageTokens], 32-byte aligned; null: no block, nobody sees it.
+  const uint16_t* values[kTileBlocks];  ///< f16 [kPageTokens][value_dim], 32-byte aligned; null where keys are.
+  const uint64_t* visible;              ///< [tokens] bit kPageTokens * b + t: token t of block b is seen.
+};
+
+/// Running sums of the rows of an AttendShape, f32. Starts as max -infinity, everything else 0.
+struct AttendSums {
+  float* max;     ///< [rows]
+  float* sum;     ///< [rows][16] lanes whose total is the sum of exponentials.
+  float* acc;     ///< [rows][stride] weighted values.
+  size_t stride;  ///< value_dim rounded up to 16.
 };
 
 /// How rotary pairs lie in a head: element i with i + rotary_dims / 2, or 2 i with 2 i + 1.
@@ -138,19 +142,35 @@ struct KernelTable {
   /// The same into slot `slot` of a page [kPageTokens][width].
   void (*store_value)(const float* row, uint32_t width, uint32_t slot, uint16_t* page);
 
-  /// Online softmax over the visible tokens of one block, each row by itself (Milakov, Gimelshein, "Online normalizer
-  /// calculation for softmax", 2018). Rows that see nothing are left as they are. For the others, t over the visible
-  /// tokens:
-  ///   s[t]  = four accumulators from +0, number i % 4 takes fma(query[i], key[i][t], c) in order of i; (c0 + c1) + (c2
-  ///   + c3); softcap tile  = tree16 of s with "a > b ? a : b" for +, hidden lanes -infinity;   m' = max > tile ? max :
-  ///   tile c     = exp(max - m');  p[t] = exp(s[t] - m'), hidden lanes +0 sum   = fma(sum, c, tree16(p));   acc[i] =
-  ///   acc[i] * c, then for t in order acc[i] = fma(p[t], value[t][i], acc[i]);  max = m'
-  /// What hidden slots of the pages hold (NaN, garbage) has no influence.
-  void (*attend_block)(const AttendBlock& block);
+  /// Bytes that attend_prepare writes, a multiple of 64.
+  size_t (*attend_query_bytes)(const AttendShape& shape);
 
-  /// y[r][i] = acc[r][i] / sum[r]; rows that saw nothing (sum 0) give 0. y may be acc when the strides are equal.
-  void (*attend_finish)(const float* acc, size_t acc_stride, const float* sum, uint32_t rows, uint32_t value_dim,
-                        float* y, size_t y_stride);
+  /// Brings queries into the form that attend reads: f32 [rows][key_dim] of queries * scale.
+  /// @param queries  token t's heads begin at queries + t * stride, key_dim floats each, side by side.
+  /// @param out      64-byte aligned.
+  void (*attend_prepare)(const AttendShape& shape, const float* queries, size_t stride, float scale, std::byte* out);
+
+  /// Online softmax over the visible tokens of a tile, each row by itself (Milakov, Gimelshein, "Online normalizer
+  /// calculation for softmax", 2018). Rows that see nothing are left as they are. For the others, t over the
+  /// kTileTokens slots in order of block and token, hidden ones with s = -infinity and p = +0:
+  ///   s[t]   = four accumulators from +0, number i % 4 takes fma(query[i], key[i][t], c) in order of i;
+  ///            (c0 + c1) + (c2 + c3); softcap
+  ///   tile   = tree16 of max(max(s of block 0, of block 1), max(2, 3)), "max(a, b)" being a > b ? a : b
+  ///   m'     = max > tile ? max : tile;  c = exp(max - m');  p[t] = exp(s[t] - m')
+  ///   sum    = fma(sum, c, (p of block 0 + of 1) + (2 + 3)), lane by lane
+  ///   acc[i] = acc[i] * c, then for visible t in order acc[i] = fma(p[t], value[t][i], acc[i]);  max = m'
+  /// What hidden slots of the pages hold (NaN, garbage) has no influence.
+  /// @param queries  from attend_prepare.
+  void (*attend)(const AttendShape& shape, const std::byte* queries, const AttendTile& tile, const AttendSums& sums);
+
+  /// Adds the sums of later tokens to those of earlier ones. Rows of `from` that saw nothing change nothing. Others:
+  ///   m' = max > from.max ? max : from.max;  a = exp(max - m');  b = exp(from.max - m')
+  ///   sum = fma(from.sum, b, sum * a);  acc = fma(from.acc, b, acc * a);  max = m'
+  void (*attend_merge)(const AttendShape& shape, const AttendSums& from, const AttendSums& sums);
+
+  /// y = acc / tree16(sum); rows that saw nothing (sum 0) give 0. Laid out as attend_prepare's queries, value_dim
+  /// floats a head.
+  void (*attend_finish)(const AttendShape& shape, const AttendSums& sums, float* y, size_t stride);
 };
 
 }  // namespace kvist::kernels

@@ -77,12 +77,19 @@ void Attend(State& state, Isa isa) {
     }
   }
   std::vector<float> queries = testing::RandomRow(testing::Numbers::kPlain, rows * kDim, prng);
-  std::vector<float> max(rows, -1e30f), sum(rows), acc(rows * kDim);
-  std::vector<VisibleTokens> visible(rows, VisibleTokens{0, kPageTokens});
+  std::vector<float> max(rows, -1e30f), sum(rows * kPageTokens), acc(rows * kDim);
+  std::vector<uint64_t> visible(rows, ~uint64_t{0});
+  const AttendShape shape{rows, 1, kDim, kDim, 0};
+  Bytes prepared(KernelsFor(isa).attend_query_bytes(shape));
+  KernelsFor(isa).attend_prepare(shape, queries.data(), kDim, 1.0f, prepared.data());
   for (auto _ : state) {
-    for (uint32_t b = 0; b < kBlocks; ++b) {
-      KernelsFor(isa).attend_block({page(2 * b), page(2 * b + 1), kDim, kDim, rows, queries.data(), kDim,
-                                    visible.data(), 0, max.data(), sum.data(), acc.data(), kDim});
+    for (uint32_t first = 0; first < kBlocks; first += kTileBlocks) {
+      AttendTile tile{.keys = {}, .values = {}, .visible = visible.data()};
+      for (uint32_t b = 0; b < kTileBlocks; ++b) {
+        tile.keys[b] = page(2 * (first + b));
+        tile.values[b] = page(2 * (first + b) + 1);
+      }
+      KernelsFor(isa).attend(shape, prepared.data(), tile, {max.data(), sum.data(), acc.data(), kDim});
     }
   }
   double runs = static_cast<double>(state.iterations());

@@ -101,7 +101,9 @@ class Program::Compiler {
   void Add(const model::Attention& op) {
     Written(op.out);
     Emit(StoreInstr{At(op.k), At(op.v), op.layer});
-    Emit(AttendInstr{At(op.q), At(op.out), op.layer, op.window, op.scale});
+    const AttendInstr attend{At(op.q), At(op.out), op.layer, op.window, op.scale};
+    Emit(attend);
+    Emit(AttendMergeInstr{attend});
   }
   void Add(const model::Add& op) {
     Written(op.out);

@@ -101,6 +101,7 @@ void CpuExecutor::RunStep() {
   result_.started_at = clock_.Now();
   const uint32_t outputs = static_cast<uint32_t>(batch_.outputs.size());
   const JobSequence::Turn start = jobs_.Start();
+  program_.BeginStep(batch_);
   pool_.Run([&](uint32_t worker) {
     JobSequence::Turn turn = start;
     program_.RunBody(batch_, worker, jobs_, turn);

@@ -32,7 +32,10 @@ uint32_t Program::PartsOf(const Instr& instr, const Share& share) const {
   uint32_t pieces = share.rows;  // Most instructions work row by row.
   if (const auto* linear = std::get_if<LinearInstr>(&instr)) pieces = kernels::RowGroups(linear->matrix.rows);
   if (std::holds_alternative<AttendInstr>(instr)) {
-    return static_cast<uint32_t>(share.batch->runs.size()) * layout_.kv_heads();  // Uneven, so one by one.
+    return static_cast<uint32_t>(attend_items_.size()) * layout_.kv_heads();  // Uneven, so one by one.
+  }
+  if (std::holds_alternative<AttendMergeInstr>(instr)) {
+    return static_cast<uint32_t>(merge_items_.size()) * layout_.kv_heads();
   }
   return std::min(pieces, threads_ == 1 ? 1 : kPartsPerThread * threads_);
 }
@@ -129,28 +132,75 @@ void Program::Do(const StoreInstr& instr, const Share& share) {
   }
 }
 
+void Program::BeginStep(const StepBatch& batch) {
+  attend_items_.clear();
+  merge_items_.clear();
+  // With few tasks, a thread could hold up the others by a long view: the views of single tokens are cut into sections.
+  const bool cut = threads_ > 1 && batch.runs.size() * layout_.kv_heads() < size_t{kPartsPerThread} * threads_;
+  size_t sums = 0;
+  for (uint32_t run = 0; run < batch.runs.size(); ++run) {
+    const uint32_t sections = attention::SectionsOf(batch.runs[run].view_count);
+    if (!cut || batch.runs[run].rows > 1 || sections == 1) {
+      attend_items_.push_back({.run = run});
+      continue;
+    }
+    for (uint32_t section = 0; section < sections; ++section) attend_items_.push_back({run, section, sums});
+    merge_items_.push_back({.run = run, .sums = sums});
+    sums += sections * layout_.kv_heads() * SectionFloats();
+  }
+  section_sums_.resize(std::max(section_sums_.size(), sums));
+}
+
+size_t Program::SectionFloats() const {
+  return attention::SumsFloats({.tokens = 1,
+                                .group = model_->spec.heads / layout_.kv_heads(),
+                                .key_dim = model_->spec.key_width,
+                                .value_dim = model_->spec.value_width,
+                                .softcap = 0});
+}
+
+float* Program::SumsOf(const AttendItem& item, const StepBatch& batch, uint32_t head) {
+  const uint32_t sections = attention::SectionsOf(batch.runs[item.run].view_count);
+  return section_sums_.data() + item.sums + head * sections * SectionFloats();
+}
+
+attention::DenseTask Program::TaskOf(const AttendInstr& instr, const StepBatch& batch, uint32_t run_index,
+                                     uint32_t head) const {
+  const uint32_t group = model_->spec.heads / layout_.kv_heads();
+  const QueryRun& run = batch.runs[run_index];
+  return {.view = {batch.view_blocks.data() + run.view_begin, run.view_count},
+          .query_index = run.query_index,
+          .tokens = run.rows,
+          .queries = instr.q.At(run.row) + size_t{head} * group * model_->spec.key_width,
+          .query_stride = instr.q.stride,
+          .out = instr.out.At(run.row) + size_t{head} * group * model_->spec.value_width,
+          .out_stride = instr.out.stride,
+          .key_offset = layout_.KeyOffset(instr.layer, head),
+          .value_offset = layout_.ValueOffset(instr.layer, head),
+          .group = group,
+          .key_dim = model_->spec.key_width,
+          .value_dim = model_->spec.value_width,
+          .window = instr.window,
+          .scale = instr.scale};
+}
+
 void Program::Do(const AttendInstr& instr, const Share& share) {
-  const StepBatch& batch = *share.batch;
-  const uint32_t kv_heads = layout_.kv_heads();
-  const uint32_t group = model_->spec.heads / kv_heads;
-  const QueryRun& run = batch.runs[share.part / kv_heads];
-  const uint32_t head = share.part % kv_heads;
-  attention::AttendDense(*kernels_,
-                         {.view = {batch.view_blocks.data() + run.view_begin, run.view_count},
-                          .query_index = run.query_index,
-                          .tokens = run.rows,
-                          .queries = instr.q.At(run.row) + size_t{head} * group * model_->spec.key_width,
-                          .query_stride = instr.q.stride,
-                          .out = instr.out.At(run.row) + size_t{head} * group * model_->spec.value_width,
-                          .out_stride = instr.out.stride,
-                          .key_offset = layout_.KeyOffset(instr.layer, head),
-                          .value_offset = layout_.ValueOffset(instr.layer, head),
-                          .group = group,
-                          .key_dim = model_->spec.key_width,
-                          .value_dim = model_->spec.value_width,
-                          .window = instr.window,
-                          .scale = instr.scale},
-                         scratch_[share.worker]);
+  const AttendItem& item = attend_items_[share.part / layout_.kv_heads()];
+  const uint32_t head = share.part % layout_.kv_heads();
+  const attention::DenseTask task = TaskOf(instr, *share.batch, item.run, head);
+  attention::DenseScratch& scratch = scratch_[share.worker];
+  if (item.section == AttendItem::kWhole) {
+    attention::AttendDense(*kernels_, task, scratch);
+    return;
+  }
+  float* sums = SumsOf(item, *share.batch, head) + item.section * SectionFloats();
+  attention::AttendSection(*kernels_, task, item.section, scratch, sums);
+}
+
+void Program::Do(const AttendMergeInstr& instr, const Share& share) {
+  const AttendItem& item = merge_items_[share.part / layout_.kv_heads()];
+  const uint32_t head = share.part % layout_.kv_heads();
+  attention::MergeSections(*kernels_, TaskOf(instr.of, *share.batch, item.run, head), SumsOf(item, *share.batch, head));
 }
 
 void Program::Do(const AddInstr& instr, const Share& share) {

@@ -66,6 +66,10 @@ struct AttendInstr {
   uint32_t layer, window;
   float scale;
 };
+/// Follows the attention `of`: puts together what it left in parts.
+struct AttendMergeInstr {
+  AttendInstr of;
+};
 struct AddInstr {
   Rows a, b, out;
   uint32_t width;
@@ -85,7 +89,7 @@ struct SoftcapInstr {
   float cap;
 };
 using Instr = std::variant<RopeTablesInstr, QuantizeInstr, EmbedInstr, NormInstr, LinearInstr, RopeInstr, StoreInstr,
-                           AttendInstr, AddInstr, GatedInstr, GatherInstr, SoftcapInstr>;
+                           AttendInstr, AttendMergeInstr, AddInstr, GatedInstr, GatherInstr, SoftcapInstr>;
 
 class Program {
  public:
@@ -95,6 +99,9 @@ class Program {
   static absl::StatusOr<Program> Compile(const model::Model& model, const Weights& weights,
                                          const kv::PageLayout& layout, const kernels::KernelTable& kernels,
                                          uint32_t tokens_max, uint32_t threads);
+
+  /// Decides how the step's attention is shared. Call before the workers start on `batch`.
+  void BeginStep(const StepBatch& batch);
 
   /// All layers, for every token of the batch. Called by every worker of the team at once; all pass the same arguments.
   void RunBody(const StepBatch& batch, uint32_t worker, JobSequence& jobs, JobSequence::Turn& turn);
@@ -118,6 +125,19 @@ class Program {
     uint32_t part = 0, parts = 1;
   };
 
+  /// A run's attention, or one section of it.
+  struct AttendItem {
+    static constexpr uint32_t kWhole = ~0u;
+    uint32_t run;
+    uint32_t section = kWhole;
+    size_t sums = 0;  ///< Of the run's first section and first head, in section_sums_.
+  };
+
+  attention::DenseTask TaskOf(const AttendInstr& instr, const StepBatch& batch, uint32_t run, uint32_t head) const;
+  /// Floats of the sums of one section for one head of a run of one token.
+  size_t SectionFloats() const;
+  float* SumsOf(const AttendItem& item, const StepBatch& batch, uint32_t head);
+
   void Execute(const std::vector<Instr>& instrs, Share share, JobSequence& jobs, JobSequence::Turn& turn);
   uint32_t PartsOf(const Instr& instr, const Share& share) const;
   void Do(const RopeTablesInstr& instr, const Share& share);
@@ -128,6 +148,7 @@ class Program {
   void Do(const RopeInstr& instr, const Share& share);
   void Do(const StoreInstr& instr, const Share& share);
   void Do(const AttendInstr& instr, const Share& share);
+  void Do(const AttendMergeInstr& instr, const Share& share);
   void Do(const AddInstr& instr, const Share& share);
   void Do(const GatedInstr& instr, const Share& share);
   void Do(const GatherInstr& instr, const Share& share);
@@ -148,6 +169,8 @@ class Program {
   std::byte* quantized_ = nullptr;                ///< [rows][ActivationRowBytes(cols)] of the last QuantizeInstr.
   std::vector<float*> cos_, sin_;                 ///< Per rotary kind: [tokens_max][dims / 2].
   std::vector<attention::DenseScratch> scratch_;  ///< Per worker.
+  std::vector<AttendItem> attend_items_, merge_items_;
+  std::vector<float> section_sums_;  ///< Per cut run: [kv head][section][SectionFloats()].
 };
 
 }  // namespace kvist::exec

@@ -28,7 +28,10 @@ const KernelTable kKernels{
     .softcap = Softcap,
     .store_key = StoreKeyRow,
     .store_value = StoreValueRow,
-    .attend_block = Attend,
+    .attend_query_bytes = AttendQueryBytes,
+    .attend_prepare = AttendPrepare,
+    .attend = Attend,
+    .attend_merge = AttendMerge,
     .attend_finish = AttendFinish,
 };
 

@@ -27,34 +27,50 @@ float Tree(float lanes[kPageTokens], Combine combine) {
   return lanes[0];
 }
 
-float Score(const AttendBlock& block, const float* query, uint32_t token) {
-  float c[4] = {};
-  for (uint32_t i = 0; i < block.key_dim; ++i) {
-    c[i % 4] = std::fma(query[i], F16ToF32(block.keys[i * kPageTokens + token]), c[i % 4]);
-  }
-  float score = (c[0] + c[1]) + (c[2] + c[3]);
-  return block.softcap == 0.0f ? score : block.softcap * Tanh(score / block.softcap);
+float Plus(float a, float b) {
+  return a + b;
 }
 
-void AttendRow(const AttendBlock& block, uint32_t row) {
-  VisibleTokens visible = block.visible[row];
-  float scores[kPageTokens], lanes[kPageTokens], p[kPageTokens] = {};
-  for (uint32_t t = 0; t < kPageTokens; ++t) scores[t] = -std::numeric_limits<float>::infinity();
-  for (uint32_t t = visible.begin; t < visible.end; ++t) {
-    scores[t] = Score(block, block.queries + row * block.query_stride, t);
+/// Lane by lane over the four blocks of a tile: (0, 1), (2, 3).
+template <class Combine>
+void FoldBlocks(const float values[kTileTokens], Combine combine, float lanes[kPageTokens]) {
+  for (uint32_t i = 0; i < kPageTokens; ++i) {
+    const float* v = values + i;
+    lanes[i] = combine(combine(v[0], v[kPageTokens]), combine(v[2 * kPageTokens], v[3 * kPageTokens]));
   }
-  for (uint32_t t = 0; t < kPageTokens; ++t) lanes[t] = scores[t];
-  float max = Larger(block.max[row], Tree(lanes, Larger));
-  float correction = Exp(block.max[row] - max);
-  for (uint32_t t = visible.begin; t < visible.end; ++t) p[t] = Exp(scores[t] - max);
-  for (uint32_t t = 0; t < kPageTokens; ++t) lanes[t] = p[t];
-  block.sum[row] = std::fma(block.sum[row], correction, Tree(lanes, [](float a, float b) { return a + b; }));
-  block.max[row] = max;
-  float* acc = block.acc + row * block.acc_stride;
-  for (uint32_t i = 0; i < block.value_dim; ++i) {
+}
+
+float Score(const AttendShape& shape, const float* query, const uint16_t* keys, uint32_t token) {
+  float c[4] = {};
+  for (uint32_t i = 0; i < shape.key_dim; ++i) {
+    c[i % 4] = std::fma(query[i], F16ToF32(keys[i * kPageTokens + token]), c[i % 4]);
+  }
+  float score = (c[0] + c[1]) + (c[2] + c[3]);
+  return shape.softcap == 0.0f ? score : shape.softcap * Tanh(score / shape.softcap);
+}
+
+void AttendRow(const AttendShape& shape, const float* query, const AttendTile& tile, uint64_t visible,
+               const AttendSums& sums, uint32_t row) {
+  float scores[kTileTokens], lanes[kPageTokens], p[kTileTokens] = {};
+  const auto sees = [visible](uint32_t t) { return (visible >> t & 1) != 0; };
+  for (uint32_t t = 0; t < kTileTokens; ++t) {
+    scores[t] = sees(t) ? Score(shape, query, tile.keys[t / kPageTokens], t % kPageTokens)
+                        : -std::numeric_limits<float>::infinity();
+  }
+  FoldBlocks(scores, Larger, lanes);
+  const float max = Larger(sums.max[row], Tree(lanes, Larger));
+  const float correction = Exp(sums.max[row] - max);
+  for (uint32_t t = 0; t < kTileTokens; ++t) p[t] = sees(t) ? Exp(scores[t] - max) : 0.0f;
+  FoldBlocks(p, Plus, lanes);
+  float* sum = sums.sum + row * kPageTokens;
+  for (uint32_t i = 0; i < kPageTokens; ++i) sum[i] = std::fma(sum[i], correction, lanes[i]);
+  sums.max[row] = max;
+  float* acc = sums.acc + row * sums.stride;
+  for (uint32_t i = 0; i < shape.value_dim; ++i) {
     acc[i] = acc[i] * correction;
-    for (uint32_t t = visible.begin; t < visible.end; ++t) {
-      acc[i] = std::fma(p[t], F16ToF32(block.values[t * block.value_dim + i]), acc[i]);
+    for (uint32_t t = 0; t < kTileTokens; ++t) {
+      if (!sees(t)) continue;
+      acc[i] = std::fma(p[t], F16ToF32(tile.values[t / kPageTokens][t % kPageTokens * shape.value_dim + i]), acc[i]);
     }
   }
 }
@@ -69,18 +85,46 @@ void StoreValue(const float* row, uint32_t width, uint32_t slot, uint16_t* page)
   for (uint32_t i = 0; i < width; ++i) page[slot * width + i] = ToPage(row[i]);
 }
 
-void Attend(const AttendBlock& block) {
-  for (uint32_t row = 0; row < block.rows; ++row) {
-    if (block.visible[row].begin < block.visible[row].end) AttendRow(block, row);
+size_t AttendQueryBytes(const AttendShape& shape) {
+  return (size_t{shape.tokens} * shape.group * shape.key_dim * sizeof(float) + 63) / 64 * 64;
+}
+
+void AttendPrepare(const AttendShape& shape, const float* queries, size_t stride, float scale, std::byte* out) {
+  const uint32_t width = shape.group * shape.key_dim;
+  for (uint32_t t = 0; t < shape.tokens; ++t) {
+    Scale(queries + t * stride, scale, width, reinterpret_cast<float*>(out) + size_t{t} * width);
   }
 }
 
-void AttendFinish(const float* acc, size_t acc_stride, const float* sum, uint32_t rows, uint32_t value_dim, float* y,
-                  size_t y_stride) {
-  for (uint32_t row = 0; row < rows; ++row) {
-    for (uint32_t i = 0; i < value_dim; ++i) {
-      y[row * y_stride + i] = sum[row] == 0.0f ? 0.0f : acc[row * acc_stride + i] / sum[row];
-    }
+void Attend(const AttendShape& shape, const std::byte* queries, const AttendTile& tile, const AttendSums& sums) {
+  for (uint32_t row = 0; row < shape.tokens * shape.group; ++row) {
+    const uint64_t visible = tile.visible[row / shape.group];
+    const float* query = reinterpret_cast<const float*>(queries) + size_t{row} * shape.key_dim;
+    if (visible != 0) AttendRow(shape, query, tile, visible, sums, row);
+  }
+}
+
+void AttendMerge(const AttendShape& shape, const AttendSums& from, const AttendSums& sums) {
+  for (uint32_t row = 0; row < shape.tokens * shape.group; ++row) {
+    if (from.max[row] == -std::numeric_limits<float>::infinity()) continue;
+    const float max = Larger(sums.max[row], from.max[row]);
+    const float a = Exp(sums.max[row] - max), b = Exp(from.max[row] - max);
+    sums.max[row] = max;
+    const auto merge = [a, b](const float* x, float* y, uint32_t n) {
+      for (uint32_t i = 0; i < n; ++i) y[i] = std::fma(x[i], b, y[i] * a);
+    };
+    merge(from.sum + row * kPageTokens, sums.sum + row * kPageTokens, kPageTokens);
+    merge(from.acc + row * from.stride, sums.acc + row * sums.stride, shape.value_dim);
+  }
+}
+
+void AttendFinish(const AttendShape& shape, const AttendSums& sums, float* y, size_t stride) {
+  for (uint32_t row = 0; row < shape.tokens * shape.group; ++row) {
+    float lanes[kPageTokens];
+    for (uint32_t i = 0; i < kPageTokens; ++i) lanes[i] = sums.sum[row * kPageTokens + i];
+    const float sum = Tree(lanes, Plus);
+    float* out = y + row / shape.group * stride + row % shape.group * shape.value_dim;
+    for (uint32_t i = 0; i < shape.value_dim; ++i) out[i] = sum == 0.0f ? 0.0f : sums.acc[row * sums.stride + i] / sum;
   }
 }
 

@@ -69,7 +69,10 @@ const KernelTable kReferenceKernels{
     .softcap = reference::Softcap,
     .store_key = reference::StoreKey,
     .store_value = reference::StoreValue,
-    .attend_block = reference::Attend,
+    .attend_query_bytes = reference::AttendQueryBytes,
+    .attend_prepare = reference::AttendPrepare,
+    .attend = reference::Attend,
+    .attend_merge = reference::AttendMerge,
     .attend_finish = reference::AttendFinish,
 };
 

@@ -21,9 +21,11 @@ void Scale(const float* x, float factor, uint32_t n, float* y);
 void Softcap(const float* x, float cap, uint32_t n, float* y);
 void StoreKey(const float* row, uint32_t width, uint32_t slot, uint16_t* page);
 void StoreValue(const float* row, uint32_t width, uint32_t slot, uint16_t* page);
-void Attend(const AttendBlock& block);
-void AttendFinish(const float* acc, size_t acc_stride, const float* sum, uint32_t rows, uint32_t value_dim, float* y,
-                  size_t y_stride);
+size_t AttendQueryBytes(const AttendShape& shape);
+void AttendPrepare(const AttendShape& shape, const float* queries, size_t stride, float scale, std::byte* out);
+void Attend(const AttendShape& shape, const std::byte* queries, const AttendTile& tile, const AttendSums& sums);
+void AttendMerge(const AttendShape& shape, const AttendSums& from, const AttendSums& sums);
+void AttendFinish(const AttendShape& shape, const AttendSums& sums, float* y, size_t stride);
 
 }  // namespace kvist::kernels::reference
 
