@@ -15,11 +15,22 @@ namespace {
 
 using testing::Bytes;
 using testing::Difference;
-using testing::FastIsas;
 using testing::Numbers;
 using testing::RandomRow;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
+
+/// Fast instruction sets whose attention has the bits of the reference.
+std::vector<Isa> IsasOfReferenceBits() {
+  std::vector<Isa> isas = testing::FastIsas();
+  std::erase_if(isas, [](Isa isa) { return BitsOf(isa) != Isa::kReference; });
+  return isas;
+}
+
+/// How far attention may be from the exact result for values of about 1.
+double Tolerance(Isa isa) {
+  return BitsOf(isa) == Isa::kReference ? 2e-6 : 1e-4;
+}
 
 /// Blocks of one KV head with queries, as f32 (rounded to f16) and as pages.
 struct Problem {
@@ -155,7 +166,7 @@ TEST(AttendTest, EveryInstructionSetEqualsTheReference) {
         SpoilHiddenSlots(p, visible, tokens, prng);
         State expected(rows, p, softcap, group);
         AttendAll(KernelsFor(Isa::kReference), p, queries, visible, expected);
-        for (Isa isa : FastIsas()) {
+        for (Isa isa : IsasOfReferenceBits()) {
           State got(rows, p, softcap, group);
           AttendAll(KernelsFor(isa), p, queries, visible, got);
           ASSERT_EQ(Difference(got.All(), expected.All()), "") << IsaName(isa) << " key " << d.key << " rows " << rows;
@@ -178,7 +189,7 @@ TEST(AttendTest, WildQueriesEqualTheReference) {
       std::vector<uint64_t> visible = RandomVisible(p, rows, prng);
       State expected(rows, p);
       AttendAll(KernelsFor(Isa::kReference), p, queries, visible, expected);
-      for (Isa isa : FastIsas()) {
+      for (Isa isa : IsasOfReferenceBits()) {
         State got(rows, p);
         AttendAll(KernelsFor(isa), p, queries, visible, got);
         ASSERT_EQ(Difference(got.All(), expected.All()), "") << IsaName(isa) << " round " << i;
@@ -222,7 +233,8 @@ TEST(AttendTest, EveryInstructionSetIsNearAPlainSoftmaxInDouble) {
       const std::vector<float> y = state.Finish(KernelsFor(isa));
       for (uint32_t r = 0; r < rows; ++r) {
         const std::vector<double> exact = ExactRow(p, queries, visible, rows, r, softcap);
-        for (uint32_t i = 0; i < value_dim; ++i) ASSERT_NEAR(y[r * value_dim + i], exact[i], 2e-6) << "row " << r;
+        for (uint32_t i = 0; i < value_dim; ++i)
+          ASSERT_NEAR(y[r * value_dim + i], exact[i], Tolerance(isa)) << "row " << r;
       }
     }
   }
@@ -275,10 +287,10 @@ TEST(AttendTest, PartsMerge) {
     const std::vector<float> y = merged(isa);
     for (uint32_t r = 0; r < rows; ++r) {
       const std::vector<double> exact = ExactRow(p, queries, visible, rows, r, 0);
-      for (uint32_t i = 0; i < dim; ++i) ASSERT_NEAR(y[r * dim + i], exact[i], 2e-6) << "row " << r;
+      for (uint32_t i = 0; i < dim; ++i) ASSERT_NEAR(y[r * dim + i], exact[i], Tolerance(isa)) << "row " << r;
     }
   }
-  for (Isa isa : FastIsas()) EXPECT_EQ(Difference(merged(isa), merged(Isa::kReference)), "") << IsaName(isa);
+  for (Isa isa : IsasOfReferenceBits()) EXPECT_EQ(Difference(merged(isa), merged(Isa::kReference)), "") << IsaName(isa);
 }
 
 TEST(AttendTest, RowsThatSeeNothingStayAsTheyAreAndEndAsZero) {

@@ -76,6 +76,10 @@ std::string_view IsaName(Isa isa) {
   return EntryOf(isa).name;
 }
 
+Isa BitsOf(Isa isa) {
+  return isa == Isa::kAmx ? Isa::kAmx : Isa::kReference;
+}
+
 const KernelTable& KernelsFor(Isa isa) {
   const IsaEntry& entry = EntryOf(isa);
   KVIST_CHECK(entry.runs_on(GetCpuFeatures()));

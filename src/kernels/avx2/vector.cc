@@ -9,6 +9,8 @@ namespace {
 
 #include "kernels/avx2/native.inc"
 // native.inc first: the others are written in its words.
+#include "kernels/generic/math.inc"
+// math.inc before its users.
 #include "kernels/generic/elementwise.inc"
 // attention.inc uses the functions of elementwise.inc.
 #include "kernels/generic/attention.inc"

@@ -1,0 +1,348 @@
+#include <immintrin.h>
+
+#include "kernels/amx/amx.h"
+#include "kernels/scalar_math.h"
+
+namespace kvist::kernels::amx {
+namespace {
+
+#include "kernels/avx512/native.inc"
+// native.inc first: the others are written in its words.
+#include "kernels/amx/tiles.inc"
+#include "kernels/generic/math.inc"
+
+// Every f32 number here is the sum of two bf16 numbers, its upper 16 bits and the rest ("high" and "low"): exact for
+// keys and values, which are f16; to 2^-16 for queries and probabilities. Products are high * high + high * low + low *
+// high.
+
+constexpr uint32_t kTileRows = 16;
+constexpr uint32_t kTileBytes = 1024;
+constexpr uint32_t kStepDims = 32;  ///< Columns of a tile of bf16: dimensions of a query, tokens of probabilities.
+constexpr uint32_t kTokenSteps = kTileTokens / kStepDims;
+constexpr uint32_t kStepsMax = kHeadDimMax / kStepDims;
+constexpr uint32_t kValueTilesMax = kHeadDimMax / 16;
+
+constexpr float kLog2E = 0x1.715476p+0f;
+/// Minimax fit of (2^r - 1) / r on [-1/2, 1/2]; 2^r is within 1e-7 of itself.
+constexpr float kExp2[5] = {0x1.62e42ap-1f, 0x1.ebf9bcp-3f, 0x1.c6b752p-5f, 0x1.3cea88p-7f, 0x1.5bba14p-10f};
+
+/// Pairs of bf16 tiles: [high, low].
+struct Pair {
+  std::byte high[kTileBytes], low[kTileBytes];
+};
+
+KVIST_INLINE uint32_t StepsOf(uint32_t dims) {
+  return (dims + kStepDims - 1) / kStepDims;
+}
+
+KVIST_INLINE __m512i Upper() {
+  return _mm512_set1_epi32(static_cast<int>(0xffff0000));
+}
+
+/// The upper halves of two vectors, a's in the even places: a row of pairs as the products read them.
+KVIST_INLINE __m512i InterleaveUpper(__m512 a, __m512 b) {
+  alignas(64) static constexpr uint16_t kIndex[32] = {1,  33, 3,  35, 5,  37, 7,  39, 9,  41, 11, 43, 13, 45, 15, 47,
+                                                      17, 49, 19, 51, 21, 53, 23, 55, 25, 57, 27, 59, 29, 61, 31, 63};
+  return _mm512_permutex2var_epi16(_mm512_castps_si512(a), _mm512_load_si512(kIndex), _mm512_castps_si512(b));
+}
+
+/// What the upper half of a number leaves.
+KVIST_INLINE __m512 Rest(__m512 a) {
+  return Sub(a, _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a), Upper())));
+}
+
+/// Row `row` of a pair of tiles from two rows of f16 numbers widened to f32.
+KVIST_INLINE void StorePairRow(Pair& pair, uint32_t row, __m512 a, __m512 b) {
+  _mm512_store_si512(pair.high + 64 * row, InterleaveUpper(a, b));
+  _mm512_store_si512(pair.low + 64 * row, InterleaveUpper(Rest(a), Rest(b)));
+}
+
+/// 32 numbers in order as high and low bf16.
+KVIST_INLINE void StoreSplit(Pair& pair, uint32_t row, __m512 first, __m512 last) {
+  alignas(64) static constexpr uint16_t kOdd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+                                                    33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+  const __m512i a = _mm512_castps_si512(first), b = _mm512_castps_si512(last);
+  _mm512_store_si512(pair.high + 64 * row, _mm512_permutex2var_epi16(a, _mm512_load_si512(kOdd), b));
+  _mm512_store_si512(pair.low + 64 * row, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(Rest(last), Rest(first))));
+}
+
+/// 2^x for x <= 0, NaN for NaN; below 2^-150 it is 0.
+KVIST_INLINE __m512 Exp2(__m512 x) {
+  x = _mm512_max_ps(Set(-150.0f), x);
+  const __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m512 r = Sub(x, n);
+  __m512 p = Fma(Set(kExp2[4]), r, Set(kExp2[3]));
+  p = Fma(p, r, Set(kExp2[2]));
+  p = Fma(p, r, Set(kExp2[1]));
+  p = Fma(p, r, Set(kExp2[0]));
+  p = Fma(p, r, Set(1.0f));
+  return _mm512_scalef_ps(p, n);
+}
+
+KVIST_INLINE float Exp2One(float x) {
+  return _mm512_cvtss_f32(Exp2(Set(x)));
+}
+
+/// Tiles 0 to 5 (sums and rows of the left side) have `rows` rows, 6 and 7 (right side) 16.
+KVIST_INLINE void ConfigureRows(uint32_t rows) {
+  TileConfig config = kFullTiles;
+  for (int tile = 0; tile < 6; ++tile) config.rows[tile] = static_cast<uint8_t>(rows);
+  ConfigureTiles(config);
+}
+
+/// Loads the right side into tile 6 or 7 in turn and adds its product with tile `left`.
+template <int sum, int left>
+KVIST_INLINE void AddProduct(const std::byte* right) {
+  constexpr int kRight = 6 + sum % 2;
+  LoadTile<kRight>(right, 64);
+  DotBrains<sum, left, kRight>();
+}
+
+template <int left>
+KVIST_INLINE void AddFour(const std::byte* first, size_t stride) {
+  AddProduct<0, left>(first);
+  AddProduct<1, left>(first + stride);
+  AddProduct<2, left>(first + 2 * stride);
+  AddProduct<3, left>(first + 3 * stride);
+}
+
+/// Sums 0 to 3 += left * each of four pairs.
+KVIST_INLINE void AddSplitProducts(const Pair& left, const Pair (&right)[4]) {
+  LoadTile<4>(left.high, 64);
+  LoadTile<5>(left.low, 64);
+  AddFour<4>(right->high, sizeof(Pair));
+  AddFour<4>(right->low, sizeof(Pair));
+  AddFour<5>(right->high, sizeof(Pair));
+}
+
+/// What one call works on.
+struct Task {
+  const AttendShape& shape;
+  const AttendTile& tile;
+  const AttendSums& sums;
+  const Pair* queries;
+  uint64_t seen;  ///< Tokens that some row sees.
+  bool once;      ///< One tile of rows: keys and values are widened step by step into the same few buffers.
+};
+
+struct Scratch {
+  Pair keys[kStepsMax][kTileBlocks];
+  Pair values[kTokenSteps * kValueTilesMax / 4][4];  ///< [four value tiles][token step]
+  alignas(64) float scores[kTileBlocks][kTileRows][kPageTokens];
+  Pair weights[kTokenSteps];
+  alignas(64) float max[kTileRows];
+  alignas(64) float correction[kTileRows];
+};
+
+/// Keys of 32 dimensions.
+KVIST_INLINE void WidenKeys(const Task& task, uint32_t step, Pair (&out)[kTileBlocks]) {
+  const uint32_t first = step * kStepDims;
+  const uint32_t dims = task.shape.key_dim - first < kStepDims ? task.shape.key_dim - first : kStepDims;
+  for (uint32_t b = 0; b < kTileBlocks; ++b) {
+    const uint32_t existing = task.tile.keys[b] == nullptr ? 0 : dims;
+    const uint16_t* rows = task.tile.keys[b] + (existing == 0 ? 0 : first * kPageTokens);
+    if (existing == kStepDims) {
+#pragma GCC unroll 4
+      for (uint32_t pair = 0; pair < kTileRows; ++pair) {
+        StorePairRow(out[b], pair, LoadHalf(rows + 2 * pair * kPageTokens),
+                     LoadHalf(rows + (2 * pair + 1) * kPageTokens));
+      }
+      continue;
+    }
+    for (uint32_t pair = 0; pair < kTileRows; ++pair) {
+      const auto row = [&](uint32_t dim) __attribute__((always_inline)) {
+        return dim < existing ? LoadHalf(rows + dim * kPageTokens) : Set(0.0f);
+      };
+      StorePairRow(out[b], pair, row(2 * pair), row(2 * pair + 1));
+    }
+  }
+}
+
+/// Values of 32 tokens and 64 dimensions. Tokens that no row sees become zeros: what lies there may not be a number.
+KVIST_INLINE void WidenValues(const Task& task, uint32_t step, uint32_t first_dim, Pair (&out)[4]) {
+  const uint32_t value_dim = task.shape.value_dim;
+  for (uint32_t pair = 0; pair < kTileRows; ++pair) {
+    const uint32_t token = step * kStepDims + 2 * pair;
+    const uint16_t* page = task.tile.values[token / kPageTokens];
+    const uint16_t* row = page + token % kPageTokens * size_t{value_dim} + first_dim;
+    const uint64_t seen = task.seen >> token & 3;
+    if (seen == 3 && value_dim - first_dim >= 64) {
+#pragma GCC unroll 4
+      for (uint32_t i = 0; i < 4; ++i) {
+        StorePairRow(out[i], pair, LoadHalf(row + 16 * i), LoadHalf(row + value_dim + 16 * i));
+      }
+      continue;
+    }
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t dim = first_dim + 16 * i;
+      const uint32_t n = dim >= value_dim ? 0 : value_dim - dim < 16 ? value_dim - dim : 16;
+      const auto part = [&](bool wanted, const uint16_t* p) __attribute__((always_inline)) {
+        return wanted && n > 0 ? LoadHalfFirst(p + 16 * i, n) : Set(0.0f);
+      };
+      StorePairRow(out[i], pair, part((seen & 1) != 0, row), part((seen & 2) != 0, row + value_dim));
+    }
+  }
+}
+
+/// Scores of one tile of rows against the four blocks. Tiles are read from memory, which waits for what was just
+/// written: so widening keeps one step ahead.
+KVIST_INLINE void Scores(const Task& task, const Pair* queries, bool widen, Scratch& scratch) {
+  const uint32_t steps = StepsOf(task.shape.key_dim);
+  const auto keys = [&](uint32_t s) -> Pair(&)[kTileBlocks] { return scratch.keys[task.once ? s % 2 : s]; };
+  ZeroTile<0>();
+  ZeroTile<1>();
+  ZeroTile<2>();
+  ZeroTile<3>();
+  if (widen) WidenKeys(task, 0, keys(0));
+  for (uint32_t s = 0; s < steps; ++s) {
+    if (widen && s + 1 < steps) WidenKeys(task, s + 1, keys(s + 1));
+    AddSplitProducts(queries[s], keys(s));
+  }
+  StoreTileRows<0>(scratch.scores[0][0], 64);
+  StoreTileRows<1>(scratch.scores[1][0], 64);
+  StoreTileRows<2>(scratch.scores[2][0], 64);
+  StoreTileRows<3>(scratch.scores[3][0], 64);
+}
+
+KVIST_INLINE __mmask16 Seen(uint64_t visible, uint32_t block) {
+  return static_cast<__mmask16>(visible >> (kPageTokens * block));
+}
+
+/// Scores to weights, running maxima and sums of one row tile. `visible` is of its first row's token on.
+KVIST_INLINE void Soften(const AttendShape& shape, const AttendTile& tile, uint32_t first, uint32_t rows,
+                         const AttendSums& sums, Scratch& scratch) {
+  const __m512 hidden = Set(-__builtin_inff()), cap = Set(shape.softcap);
+  for (uint32_t r = 0; r < rows; ++r) {
+    const uint64_t visible = tile.visible[(first + r) / shape.group];
+    __m512 s[kTileBlocks];
+#pragma GCC unroll 4
+    for (uint32_t b = 0; b < kTileBlocks; ++b) {
+      s[b] = _mm512_load_ps(scratch.scores[b][r]);
+      if (shape.softcap != 0.0f) {
+        s[b] = Mul(Mul(cap, TanhOf(Div(s[b], cap))), Set(kLog2E));
+        _mm512_store_ps(scratch.scores[b][r], s[b]);
+      }
+      s[b] = _mm512_mask_blend_ps(Seen(visible, b), hidden, s[b]);
+    }
+    const __m512 top = Max(Max(s[0], s[1]), Max(s[2], s[3]));
+    const float old_max = sums.max[first + r], tile_max = TreeMax(&top);
+    scratch.max[r] = old_max > tile_max ? old_max : tile_max;
+  }
+  // Rows that saw nothing yet and see nothing now: -inf - -inf is no number, but their weights are all hidden.
+  const __m512 old_max = LoadFirst(sums.max + first, rows), new_max = LoadFirst(scratch.max, rows);
+  const __m512 correction = Exp2(Sub(old_max, new_max));
+  const __mmask16 empty = _mm512_cmp_ps_mask(new_max, hidden, _CMP_EQ_OQ);
+  _mm512_store_ps(scratch.correction, _mm512_mask_blend_ps(empty, correction, Set(1.0f)));
+  StoreFirst(sums.max + first, new_max, rows);
+  for (uint32_t r = 0; r < rows; ++r) {
+    const uint64_t visible = tile.visible[(first + r) / shape.group];
+    const __m512 max = Set(scratch.max[r]);
+    __m512 p[kTileBlocks];
+#pragma GCC unroll 4
+    for (uint32_t b = 0; b < kTileBlocks; ++b) {
+      p[b] = _mm512_maskz_mov_ps(Seen(visible, b), Exp2(Sub(_mm512_load_ps(scratch.scores[b][r]), max)));
+    }
+    float* sum = sums.sum + (first + r) * kPageTokens;
+    Store(sum, Fma(Load(sum), Set(scratch.correction[r]), Add(Add(p[0], p[1]), Add(p[2], p[3]))));
+    StoreSplit(scratch.weights[0], r, p[0], p[1]);
+    StoreSplit(scratch.weights[1], r, p[2], p[3]);
+  }
+}
+
+/// The accumulators of one tile of rows: what they held, shrunk, and the weighted values.
+KVIST_INLINE void AddValues(const Task& task, uint32_t first, uint32_t rows, bool widen, Scratch& scratch) {
+  const size_t stride = task.sums.stride, stride_bytes = stride * sizeof(float);
+  const uint32_t tiles = (task.shape.value_dim + 15) / 16, groups = (tiles + 3) / 4;
+  float* acc = task.sums.acc + first * stride;
+  for (uint32_t r = 0; r < rows; ++r) {
+    if (scratch.correction[r] == 1.0f) continue;  // The maximum stayed, which is the rule after some tiles.
+    const __m512 factor = Set(scratch.correction[r]);
+    for (uint32_t i = 0; i < tiles; ++i) Store(acc + r * stride + 16 * i, Mul(Load(acc + r * stride + 16 * i), factor));
+  }
+  const auto values = [&](uint32_t part) -> Pair(&)[4] { return scratch.values[task.once ? part % 4 : part]; };
+  const uint32_t parts = kTokenSteps * groups;
+  if (widen) WidenValues(task, 0, 0, values(0));
+  for (uint32_t part = 0; part < parts; ++part) {
+    const uint32_t next = part + 1, left = tiles - part / kTokenSteps * 4;
+    if (widen && next < parts) WidenValues(task, next % kTokenSteps, next / kTokenSteps * 64, values(next));
+    float* out = acc + part / kTokenSteps * 64;
+    if (part % kTokenSteps == 0) {
+      LoadTile<0>(out, stride_bytes);
+      if (left > 1) LoadTile<1>(out + 16, stride_bytes);
+      if (left > 2) LoadTile<2>(out + 32, stride_bytes);
+      if (left > 3) LoadTile<3>(out + 48, stride_bytes);
+    }
+    AddSplitProducts(scratch.weights[part % kTokenSteps], values(part));
+    if (part % kTokenSteps != kTokenSteps - 1) continue;
+    StoreTileRows<0>(out, stride_bytes);
+    if (left > 1) StoreTileRows<1>(out + 16, stride_bytes);
+    if (left > 2) StoreTileRows<2>(out + 32, stride_bytes);
+    if (left > 3) StoreTileRows<3>(out + 48, stride_bytes);
+  }
+}
+
+/// y = fma(x, b, y * a) of n floats, a multiple of 16.
+KVIST_INLINE void MergeRow(const float* x, float b, float* y, float a, size_t n) {
+  for (size_t i = 0; i < n; i += 16) Store(y + i, Fma(Load(x + i), Set(b), Mul(Load(y + i), Set(a))));
+}
+
+}  // namespace
+
+size_t AttendQueryBytes(const AttendShape& shape) {
+  const size_t tiles = (size_t{shape.tokens} * shape.group + kTileRows - 1) / kTileRows;
+  return tiles * StepsOf(shape.key_dim) * sizeof(Pair);
+}
+
+void AttendPrepare(const AttendShape& shape, const float* queries, size_t stride, float scale, std::byte* out) {
+  const uint32_t rows = shape.tokens * shape.group, steps = StepsOf(shape.key_dim);
+  const __m512 factor = Set(shape.softcap == 0.0f ? scale * kLog2E : scale);
+  auto* pairs = reinterpret_cast<Pair*>(out);
+  for (uint32_t row = 0; row < (rows + kTileRows - 1) / kTileRows * kTileRows; ++row) {
+    const float* query =
+        row < rows ? queries + row / shape.group * stride + row % shape.group * shape.key_dim : nullptr;
+    for (uint32_t s = 0; s < steps; ++s) {
+      const auto part = [&](uint32_t dim) __attribute__((always_inline)) {
+        if (query == nullptr || dim >= shape.key_dim) return Set(0.0f);
+        return Mul(LoadFirst(query + dim, shape.key_dim - dim < 16 ? shape.key_dim - dim : 16), factor);
+      };
+      StoreSplit(pairs[row / kTileRows * steps + s], row % kTileRows, part(s * kStepDims), part(s * kStepDims + 16));
+    }
+  }
+}
+
+void Attend(const AttendShape& shape, const std::byte* queries, const AttendTile& tile, const AttendSums& sums) {
+  alignas(64) Scratch scratch;
+  const uint32_t rows = shape.tokens * shape.group, steps = StepsOf(shape.key_dim);
+  uint64_t seen = 0;
+  for (uint32_t t = 0; t < shape.tokens; ++t) seen |= tile.visible[t];
+  if (seen == 0) return;
+  const Task task{shape, tile, sums, reinterpret_cast<const Pair*>(queries), seen, rows <= kTileRows};
+  uint32_t configured = 0;
+  bool widen = true;
+  for (uint32_t first = 0; first < rows; first += kTileRows) {
+    const uint32_t count = rows - first < kTileRows ? rows - first : kTileRows;
+    uint64_t any = 0;
+    for (uint32_t t = first / shape.group; t <= (first + count - 1) / shape.group; ++t) any |= tile.visible[t];
+    if (any == 0) continue;
+    if (count != configured) ConfigureRows(configured = count);
+    Scores(task, task.queries + first / kTileRows * steps, widen, scratch);
+    Soften(shape, tile, first, count, sums, scratch);
+    AddValues(task, first, count, widen, scratch);
+    widen = false;
+  }
+  ReleaseTiles();
+}
+
+void AttendMerge(const AttendShape& shape, const AttendSums& from, const AttendSums& sums) {
+  for (uint32_t row = 0; row < shape.tokens * shape.group; ++row) {
+    const float old_max = sums.max[row], new_max = from.max[row];
+    if (new_max == -__builtin_inff()) continue;
+    const float max = old_max > new_max ? old_max : new_max;
+    const float a = Exp2One(old_max - max), b = Exp2One(new_max - max);
+    sums.max[row] = max;
+    MergeRow(from.sum + row * kPageTokens, b, sums.sum + row * kPageTokens, a, kPageTokens);
+    MergeRow(from.acc + row * from.stride, b, sums.acc + row * sums.stride, a, sums.stride);
+  }
+}
+
+}  // namespace kvist::kernels::amx
