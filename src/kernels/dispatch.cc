@@ -31,7 +31,9 @@ constexpr std::array kIsas{
     IsaEntry{Isa::kAvx2, "avx2", &avx2::kKernels, [](const CpuFeatures& cpu) { return cpu.avx2; }},
     IsaEntry{Isa::kAvx512, "avx512", &avx512::kKernels, [](const CpuFeatures& cpu) { return cpu.avx512_vnni; }},
     IsaEntry{Isa::kAmx, "amx", &avx512::kKernelsWithAmx,
-             [](const CpuFeatures& cpu) { return cpu.avx512_vnni && cpu.avx512_bf16 && cpu.amx_int8 && cpu.amx_bf16; }},
+             [](const CpuFeatures& cpu) {
+               return cpu.avx512_vnni && cpu.avx512_vbmi && cpu.avx512_bf16 && cpu.amx_int8 && cpu.amx_bf16;
+             }},
 };
 
 const IsaEntry& EntryOf(Isa isa) {

@@ -1,11 +1,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <thread>
 #include <vector>
 
+#include "kernels/amx/amx.h"
 #include "kernels/kernels_testutil.h"
 #include "kernels/packed.h"
 #include "tensor/dequantize.h"
@@ -72,6 +75,76 @@ TEST(MatMulTest, EveryInstructionSetEqualsTheReference) {
   }
 }
 
+// Tiles of 16 tokens and pairs of tiles and groups: every remainder of them, of panels of blocks and of units.
+TEST(MatMulTest, EveryRemainderOfTilesEqualsTheReference) {
+  Prng prng(12);
+  for (DType dtype : AllTypes()) {
+    uint32_t block = InfoOf(dtype).block_elements == 256 ? 256 : 32;
+    std::vector<Shape> shapes;
+    for (uint32_t tokens = 1; tokens <= 65; ++tokens) shapes.push_back({33, block * 3, tokens});
+    for (uint32_t rows : {1u, 15u, 31u, 32u, 47u}) shapes.push_back({rows, block, 47});
+    // Longer than a strip of 64 blocks, and more tokens than a chunk of 256, with remainders.
+    shapes.push_back({20, block == 256 ? 2304u : 2048u + 3 * 32, 44});
+    shapes.push_back({20, block == 256 ? 4352u : 4096u + 32, 63});
+    shapes.push_back({17, block, 256 + 33});
+    for (const Shape& s : shapes) {
+      OwnedMatrix w = testing::Pack(dtype, testing::RandomBits(dtype, s.rows, s.cols, prng), s.rows, s.cols);
+      std::vector<float> x = testing::RandomRow(Numbers::kWild, size_t{s.tokens} * s.cols, prng);
+      std::vector<float> expected = Product(KernelsFor(Isa::kReference), w.matrix, x, s.tokens);
+      for (Isa isa : FastIsas()) {
+        ASSERT_EQ(Difference(Product(KernelsFor(isa), w.matrix, x, s.tokens), expected), "")
+            << IsaName(isa) << " " << Describe(dtype, s);
+      }
+    }
+  }
+}
+
+// The tiles themselves, with the few tokens that MatMul would give to AVX-512.
+TEST(MatMulTest, TilesWithFewTokensEqualTheReference) {
+  std::span<const Isa> isas = SupportedIsas();
+  if (std::find(isas.begin(), isas.end(), Isa::kAmx) == isas.end()) GTEST_SKIP() << "no AMX here";
+  Prng prng(14);
+  for (DType dtype : AllTypes()) {
+    if (!UsesQuantizedActivations(dtype)) continue;
+    for (uint32_t tokens = 1; tokens <= 33; ++tokens) {
+      for (Numbers numbers : {Numbers::kPlain, Numbers::kBroken}) {
+        Shape s{35, InfoOf(dtype).block_elements * 5, tokens};
+        OwnedMatrix w = testing::Pack(dtype, testing::RandomBits(dtype, s.rows, s.cols, prng), s.rows, s.cols);
+        std::vector<float> x = testing::RandomRow(numbers, size_t{tokens} * s.cols, prng);
+        Activations a = testing::MakeActivations(KernelsFor(Isa::kReference), dtype, x, tokens, s.cols);
+        std::vector<float> y(size_t{tokens} * s.rows), expected(y.size());
+        KernelsFor(Isa::kReference).matmul(w.matrix, a.bytes.data(), a.stride, tokens, 0, 3, expected.data(), s.rows);
+        amx::QuantizedMatMul(w.matrix, a.bytes.data(), a.stride, tokens, 0, 3, y.data(), s.rows);
+        ASSERT_EQ(Difference(y, expected), "") << Describe(dtype, s);
+      }
+    }
+  }
+}
+
+// Tile registers and their configuration belong to a thread.
+TEST(MatMulTest, ThreadsDoNotDisturbEachOther) {
+  Prng prng(13);
+  Shape s{64, 512, 48};
+  for (DType dtype : {DType::kQ4_0, DType::kQ6_K}) {
+    OwnedMatrix w = testing::Pack(dtype, testing::RandomMatrix(dtype, s.rows, s.cols, prng), s.rows, s.cols);
+    std::vector<float> x = testing::RandomRow(Numbers::kPlain, size_t{s.tokens} * s.cols, prng);
+    for (Isa isa : FastIsas()) {
+      const std::vector<float> expected = Product(KernelsFor(isa), w.matrix, x, s.tokens);
+      std::atomic<int> differences = 0;
+      std::vector<std::thread> threads;
+      for (int i = 0; i < 4; ++i) {
+        threads.emplace_back([&] {
+          for (int run = 0; run < 50; ++run) {
+            differences += !Difference(Product(KernelsFor(isa), w.matrix, x, s.tokens), expected).empty();
+          }
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      EXPECT_EQ(differences, 0) << IsaName(isa) << " " << InfoOf(dtype).name;
+    }
+  }
+}
+
 /// A matrix whose integers lie at the ends of their range, where narrow intermediate sums would overflow.
 std::vector<std::byte> ExtremeMatrix(DType dtype, uint32_t rows, uint32_t cols) {
   std::vector<float> row(cols, -0.97f);  // The largest integer, once the extreme of the block has the smallest.
@@ -90,7 +163,7 @@ std::vector<std::byte> ExtremeMatrix(DType dtype, uint32_t rows, uint32_t cols) 
 
 TEST(MatMulTest, IntegersAtTheEndsOfTheirRangeEqualTheReference) {
   for (DType dtype : AllTypes()) {
-    Shape s{16, 512, 5};
+    Shape s{16, 512, 37};  // Enough for tiles, and some more.
     OwnedMatrix w = testing::Pack(dtype, ExtremeMatrix(dtype, s.rows, s.cols), s.rows, s.cols);
     for (float value : {1.0f, -1.0f}) {
       std::vector<float> x(size_t{s.tokens} * s.cols, value);

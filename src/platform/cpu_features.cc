@@ -51,6 +51,7 @@ CpuFeatures Detect() {
   cpu.avx512 = cpu.avx2 && zmm && Bit(extended.ebx, 16) && Bit(extended.ebx, 17) && Bit(extended.ebx, 30) &&
                Bit(extended.ebx, 31);
   cpu.avx512_vnni = cpu.avx512 && Bit(extended.ecx, 11);
+  cpu.avx512_vbmi = cpu.avx512 && Bit(extended.ecx, 1);
   cpu.avx512_bf16 = cpu.avx512 && Bit(more.eax, 5);
   tiles = tiles && Bit(extended.edx, 24) && AskForTileData();
   cpu.amx_int8 = tiles && Bit(extended.edx, 25);

@@ -14,6 +14,7 @@ struct CpuFeatures {
   bool avx_vnni = false;     ///< 8-bit dot products in 256-bit registers.
   bool avx512 = false;       ///< AVX-512 F, BW, DQ and VL.
   bool avx512_vnni = false;  ///< 8-bit dot products in 512-bit registers; implies avx512.
+  bool avx512_vbmi = false;  ///< Table look-up by bytes in 512-bit registers; implies avx512.
   bool avx512_bf16 = false;  ///< Conversion to bf16 in 512-bit registers; implies avx512.
   bool amx_int8 = false;     ///< AMX tiles with 8-bit products, which the operating system lets this process use.
   bool amx_bf16 = false;     ///< The same with bf16 products.
