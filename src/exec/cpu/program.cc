@@ -14,6 +14,10 @@ namespace {
 /// others.
 constexpr uint32_t kPartsPerThread = 4;
 
+/// From so many rows on, a product's parts are larger: each of them brings the rows into the form of its tiles.
+constexpr uint32_t kManyRows = 64;
+constexpr uint32_t kPartsPerThreadOfMany = 2;
+
 }  // namespace
 
 void Program::RunBody(const StepBatch& batch, uint32_t worker, JobSequence& jobs, JobSequence::Turn& turn) {
@@ -30,14 +34,18 @@ void Program::RunHead(const StepBatch& batch, uint32_t first, uint32_t count, ui
 
 uint32_t Program::PartsOf(const Instr& instr, const Share& share) const {
   uint32_t pieces = share.rows;  // Most instructions work row by row.
-  if (const auto* linear = std::get_if<LinearInstr>(&instr)) pieces = kernels::RowGroups(linear->matrix.rows);
+  uint32_t per_thread = kPartsPerThread;
+  if (const auto* linear = std::get_if<LinearInstr>(&instr)) {
+    pieces = kernels::RowGroups(linear->matrix.rows);
+    if (share.rows >= kManyRows) per_thread = kPartsPerThreadOfMany;
+  }
   if (std::holds_alternative<AttendInstr>(instr)) {
     return static_cast<uint32_t>(attend_items_.size()) * layout_.kv_heads();  // Uneven, so one by one.
   }
   if (std::holds_alternative<AttendMergeInstr>(instr)) {
     return static_cast<uint32_t>(merge_items_.size()) * layout_.kv_heads();
   }
-  return std::min(pieces, threads_ == 1 ? 1 : kPartsPerThread * threads_);
+  return std::min(pieces, threads_ == 1 ? 1 : per_thread * threads_);
 }
 
 void Program::Execute(const std::vector<Instr>& instrs, Share share, JobSequence& jobs, JobSequence::Turn& turn) {
