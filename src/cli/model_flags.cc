@@ -46,7 +46,7 @@ void Advise(const runtime::Runtime& runtime, const runtime::RuntimeOptions& opti
 void AddModelFlags(CLI::App& command, ModelFlags& flags) {
   command.add_option("-t,--threads", flags.runtime.threads, "Threads that compute; 0 = one per core")
       ->transform(WholeNumber(0, 1024));
-  command.add_option("--isa", flags.runtime.isa, "Instruction set: reference, avx2 or avx512; else the fastest");
+  command.add_option("--isa", flags.runtime.isa, "Instruction set: reference, avx2, avx512 or amx; else the fastest");
   command.add_option("--kv-memory", flags.kv_memory, "Memory for keys and values, e.g. 4GiB; else by what is free");
 }
 

@@ -18,7 +18,7 @@ import urllib.request
 KVIST = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "kvist"
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "models"
 MODEL = str(MODELS / "default-q8_0.gguf")
-COMMANDS = ("serve", "run", "inspect", "tokenize", "bench", "eval", "perplexity", "pull")
+COMMANDS = ("serve", "run", "inspect", "tokenize", "bench", "synth", "eval", "perplexity", "pull")
 STORY = "Once upon a time there was a small dog. He lived near the river with a kind old man. "
 
 
@@ -126,8 +126,6 @@ class EveryCommand(CliTest):
 
     def test_full_disk_is_no_success(self):
         for command, arguments in self.work().items():
-            if command == "bench":
-                continue  # Not yet.
             with self.subTest(command), open("/dev/full", "w") as full:
                 run = self.kvist(*arguments, "--json", capture_output=False, stdout=full, stderr=subprocess.PIPE)
                 self.assertEqual(run.returncode, 1, run.stderr)
