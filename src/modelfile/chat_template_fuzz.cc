@@ -1,6 +1,6 @@
 /// @file
 /// Parses and renders arbitrary bytes as a template with its variables. Seeds and dictionary:
-/// tests/fuzz/chat_template/.
+/// tests/fuzz/chat_template/ and tests/fuzz/chat_template.dict.
 
 #include <cstdint>
 
