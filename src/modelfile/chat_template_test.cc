@@ -222,6 +222,8 @@ TEST(ChatTemplateTest, ErrorsNameLineAndColumn) {
       {"{% set a = {} %}\n{{ a.b.c }}", "line 2, column 7: a dict has no attribute 'b'"},
       {"{% macro m() %}\n{{ 1 / 0 }}{% endmacro %}{{ m() }}", "line 2, column 8: division by zero"},
       {"{{ 'a' + 1 }}", "'+' is not defined between str and int"},
+      {"{{ '%0111111111111111111111111111111111111111111111d' % 1 }}", "a width in the format is too large"},
+      {"{{ '%.99999999999999999999999999999999999999999999f' % 1 }}", "a width in the format is too large"},
       {"{{ 9 ** 99 }}", "an integer is too large"},
       {"{{ 99999999999999999999999999999999999999999 }}", "line 1, column 4: the number is too large"},
   };

@@ -82,6 +82,7 @@ class PercentFormatter {
 
   /// Digits or `*`; `value` stays as it is when there is neither.
   absl::Status Number(Int& value) {
+    constexpr Int kFar = Int{1} << 40;
     if (pos_ < format_.size() && format_[pos_] == '*') {
       ++pos_;
       KVIST_ASSIGN_OR_RETURN(const Value* argument, NextArgument());
@@ -89,11 +90,11 @@ class PercentFormatter {
       value = argument->integer();
     } else if (IsDigit(format_, pos_)) {
       value = 0;
-      for (; IsDigit(format_, pos_); ++pos_) value = value * 10 + (format_[pos_] - '0');
+      // Beyond the limit the digits do not count: any number of them may follow.
+      for (; IsDigit(format_, pos_); ++pos_) value = value > kFar ? value : value * 10 + (format_[pos_] - '0');
     } else {
       return absl::OkStatus();
     }
-    constexpr Int kFar = Int{1} << 40;
     return value > kFar || value < -kFar ? Fail("a width in the format is too large") : absl::OkStatus();
   }
 
