@@ -35,21 +35,18 @@ Engine::~Engine() {
 RequestId Engine::Submit(GenerationRequest request, EventSink sink) {
   const RequestId id{next_request_.fetch_add(1)};
   auto entry = std::make_unique<Request>(id, std::move(request), std::move(sink), tokenizer_, clock_.Now());
-  absl::Status refused;
   {
     std::lock_guard lock(mutex_);
-    if (stopping_) {
-      refused = absl::UnavailableError("the server is shutting down");
-    } else {
+    if (!stopping_) {
       inbox_.push_back({id, std::move(entry)});
       woken_ = true;
+      wake_.notify_one();
+      return id;
     }
   }
-  wake_.notify_one();
-  if (!refused.ok()) {
-    GenerationEvent event{.id = id, .finish = FinishReason::kError, .status = refused};
-    entry->sink(std::move(event));
-  }
+  GenerationEvent event{
+      .id = id, .finish = FinishReason::kError, .status = absl::UnavailableError("the server is shutting down")};
+  entry->sink(std::move(event));
   return id;
 }
 
@@ -327,7 +324,7 @@ void Engine::AddSlice(Request& request, uint32_t tokens) {
     slice.biases_count = static_cast<uint32_t>(request.input.biases.size());
     plan_.biases.insert(plan_.biases.end(), request.input.biases.begin(), request.input.biases.end());
   }
-  plan_.slices.push_back(std::move(slice));
+  plan_.slices.push_back(slice);
   request.in_step = true;
 }
 
