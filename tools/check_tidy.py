@@ -66,7 +66,8 @@ def main():
         if not source.exists():
             continue
         entry = commands.get(str(source), {})
-        headers = recorded.get(entry.get("output"))
+        words = entry.get("command", "").split()
+        headers = recorded.get(words[words.index("-o") + 1]) if "-o" in words else None
         headers = [build_dir / h for h in headers] if headers else all_headers
         key = key_of(common, entry.get("command"), source, headers)
         stamp = stamps / name.replace("/", "__")
