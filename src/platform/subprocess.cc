@@ -21,6 +21,7 @@ constexpr std::chrono::seconds kGraceAfterTerm(5);
 
 absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv) {
   std::vector<char*> arguments;
+  arguments.reserve(argv.size() + 1);
   for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t actions;
