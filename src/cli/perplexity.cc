@@ -37,6 +37,9 @@ struct PerplexityRun {
 absl::StatusOr<PerplexityRun> Measure(PerplexityFlags& flags) {
   PerplexityRun run;
   KVIST_ASSIGN_OR_RETURN(const std::string text, ReadText(flags.files.back()));
+  if (text.starts_with("GGUF")) {
+    return absl::InvalidArgumentError(Cat(flags.files.back(), " is a model; name a text file after it"));
+  }
   if (flags.files.size() == 2) flags.model.model = flags.files.front();
   flags.model.runtime.context_tokens_max = flags.window_tokens;
   flags.model.runtime.reuse = false;

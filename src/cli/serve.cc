@@ -23,6 +23,7 @@
 #include "modelfile/chat_prompt.h"
 #include "platform/anonymous_memory.h"
 #include "runtime/runtime.h"
+#include "sched/policy.h"
 #include "serve/server.h"
 
 namespace kvist::cli {
@@ -143,6 +144,13 @@ int RunServe(ServeFlags& flags) {
   return status.ok() ? 0 : Report("serve", status);
 }
 
+/// Every policy with what it does.
+std::string PolicyHelp() {
+  std::string text = "Scheduling policy:";
+  for (const sched::PolicyEntry& policy : sched::Policies()) text += Cat(" ", policy.name, " (", policy.summary, ")");
+  return text;
+}
+
 void AddEngineFlags(CLI::App& command, ServeFlags& flags) {
   runtime::RuntimeOptions& options = flags.model.runtime;
   command.add_option("MODEL", flags.model.model, "GGUF file or the name of a fetched model; else the default model");
@@ -159,7 +167,7 @@ void AddEngineFlags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--chunk", options.chunk_tokens_max, "Prompt tokens of one request in one step")
       ->transform(WholeNumber(1, 1 << 16))
       ->capture_default_str();
-  command.add_option("--policy", options.policy, "Scheduling policy")->capture_default_str();
+  command.add_option("--policy", options.policy, PolicyHelp())->capture_default_str();
   command.add_flag("--no-cache", flags.no_reuse, "Do not keep keys and values of finished requests for later prompts");
 }
 

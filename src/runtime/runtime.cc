@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/byte_size.h"
 #include "base/status.h"
 #include "kernels/dispatch.h"
 #include "platform/anonymous_memory.h"
@@ -27,13 +28,14 @@ absl::StatusOr<uint32_t> FramesFor(const RuntimeOptions& options, const model::M
                      context_frames * kContextsMax * frame_bytes);
   }
   if (bytes > room_bytes && room_bytes > 0) {
-    return absl::InvalidArgumentError(
-        Cat("KV memory of ", bytes, " bytes does not fit: ", room_bytes, " bytes are free beside the weights"));
+    return absl::InvalidArgumentError(Cat("KV memory of ", FormatByteSize(bytes), " does not fit: ",
+                                          FormatByteSize(room_bytes), " are free beside the weights"));
   }
   const uint64_t frames = bytes / frame_bytes;
   if (frames < 2) {
-    return absl::InvalidArgumentError(Cat("KV memory of ", bytes, " bytes holds ", frames, " blocks of ", frame_bytes,
-                                          " bytes (", kv::kBlockTokens, " tokens); at least 2 are needed"));
+    return absl::InvalidArgumentError(Cat("KV memory of ", FormatByteSize(bytes), " holds ", frames, " blocks of ",
+                                          FormatByteSize(frame_bytes), " (", kv::kBlockTokens,
+                                          " tokens); at least 2 are needed"));
   }
   return static_cast<uint32_t>(std::min<uint64_t>(frames, 1u << 24));
 }

@@ -150,8 +150,8 @@ absl::Status ReadOwnFields(const Fields& body, engine::GenerationRequest& genera
 absl::Status ReadCount(const Fields& body) {
   for (const char* key : {"n", "best_of"}) {
     int64_t count = 1;
-    KVIST_RETURN_IF_ERROR(body.Read(key, 1, 128, count));
-    if (count != 1) return body.Bad(key, "above 1 is not supported yet; send several requests");
+    if (!body.Read(key, 1, 1, count).ok())
+      return body.Bad(key, "must be 1: more are not supported; send several requests");
   }
   return absl::OkStatus();
 }
