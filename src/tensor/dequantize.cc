@@ -83,7 +83,8 @@ void Decode(const BlockQ6_K& block, float* out) {
     uint32_t half = i / 128, j = i % 128 / 32, l = i % 32;
     int low = block.low[64 * half + 32 * (j & 1) + l] >> (j / 2 * 4) & 15;
     int high = block.high[32 * half + l] >> (2 * j) & 3;
-    out[i] = d * static_cast<float>(block.scales[i / 16]) * static_cast<float>((low | high << 4) - 32);
+    const int8_t block_scale = block.scales[i / 16];
+    out[i] = d * static_cast<float>(block_scale) * static_cast<float>((low | high << 4) - 32);
   }
 }
 

@@ -177,7 +177,8 @@ void Encode(const float* x, BlockQ6_K& block) {
   std::memset(block.high, 0, sizeof(block.high));
   for (uint32_t i = 0; i < kSuperColumns; ++i) {
     if (i % 16 == 0) block.scales[i / 16] = static_cast<int8_t>(Level(scale[i / 16], d, -128, 127));
-    int level = 32 + Level(x[i], d * static_cast<float>(block.scales[i / 16]), -32, 31);
+    const int8_t block_scale = block.scales[i / 16];
+    int level = 32 + Level(x[i], d * static_cast<float>(block_scale), -32, 31);
     uint32_t half = i / 128, j = i % 128 / 32, l = i % 32;
     uint8_t& low = block.low[64 * half + 32 * (j & 1) + l];
     uint8_t& high = block.high[32 * half + l];
