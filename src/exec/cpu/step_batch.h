@@ -43,7 +43,7 @@ struct OutputRow {
 class StepBatch {
  public:
   /// Longest run of query tokens in one attention task: enough to share each key read, short enough to balance threads.
-  static constexpr uint32_t kQueryRunTokens = 32;
+  static constexpr uint32_t kQueryRunTokens = 64;
 
   /// Checks `plan` against `limits` (InvalidArgument) and translates it. Aborts on a plan that breaks its own
   /// invariants.
