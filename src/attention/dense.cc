@@ -108,10 +108,8 @@ void AttendDense(const kernels::KernelTable& kernels, const DenseTask& task, Den
   kernels.attend_finish(shape, sums, task.out, task.out_stride);
 }
 
-void AttendSection(const kernels::KernelTable& kernels, const DenseTask& task, uint32_t section, DenseScratch& scratch,
-                   float* sums) {
-  uint32_t start = 0;
-  for (const ViewBlock& block : task.view.first(size_t{section} * kSectionBlocks)) start += block.count;
+void AttendSection(const kernels::KernelTable& kernels, const DenseTask& task, uint32_t section, uint32_t start,
+                   DenseScratch& scratch, float* sums) {
   AddSection(kernels, task, Prepare(kernels, task, scratch), section, start, scratch, Start(sums, task.Shape()));
 }
 

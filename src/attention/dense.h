@@ -68,9 +68,10 @@ size_t SumsFloats(const kernels::AttendShape& shape);
 void AttendDense(const kernels::KernelTable& kernels, const DenseTask& task, DenseScratch& scratch);
 
 /// One section alone.
+/// @param start  view index of the section's first token.
 /// @param sums  SumsFloats(task.Shape()) floats, for MergeSections.
-void AttendSection(const kernels::KernelTable& kernels, const DenseTask& task, uint32_t section, DenseScratch& scratch,
-                   float* sums);
+void AttendSection(const kernels::KernelTable& kernels, const DenseTask& task, uint32_t section, uint32_t start,
+                   DenseScratch& scratch, float* sums);
 
 /// What AttendDense does, from the sums of every section.
 /// @param sums  [SectionsOf(task.view.size())][SumsFloats(task.Shape())]; the first ones are changed.

@@ -152,7 +152,12 @@ void Program::BeginStep(const StepBatch& batch) {
       attend_items_.push_back({.run = run});
       continue;
     }
-    for (uint32_t section = 0; section < sections; ++section) attend_items_.push_back({run, section, sums});
+    const attention::ViewBlock* view = batch.view_blocks.data() + batch.runs[run].view_begin;
+    uint32_t start = 0;
+    for (uint32_t block = 0; block < batch.runs[run].view_count; start += view[block++].count) {
+      if (block % attention::kSectionBlocks != 0) continue;
+      attend_items_.push_back({.run = run, .section = block / attention::kSectionBlocks, .start = start, .sums = sums});
+    }
     merge_items_.push_back({.run = run, .sums = sums});
     sums += sections * layout_.kv_heads() * SectionFloats();
   }
@@ -202,7 +207,7 @@ void Program::Do(const AttendInstr& instr, const Share& share) {
     return;
   }
   float* sums = SumsOf(item, *share.batch, head) + item.section * SectionFloats();
-  attention::AttendSection(*kernels_, task, item.section, scratch, sums);
+  attention::AttendSection(*kernels_, task, item.section, item.start, scratch, sums);
 }
 
 void Program::Do(const AttendMergeInstr& instr, const Share& share) {

@@ -130,7 +130,8 @@ class Program {
     static constexpr uint32_t kWhole = ~0u;
     uint32_t run;
     uint32_t section = kWhole;
-    size_t sums = 0;  ///< Of the run's first section and first head, in section_sums_.
+    uint32_t start = 0;  ///< View index of the section's first token.
+    size_t sums = 0;     ///< Of the run's first section and first head, in section_sums_.
   };
 
   attention::DenseTask TaskOf(const AttendInstr& instr, const StepBatch& batch, uint32_t run, uint32_t head) const;
