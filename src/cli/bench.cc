@@ -14,7 +14,6 @@
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/model_flags.h"
-#include "cli/model_path.h"
 #include "cli/progress.h"
 #include "cli/ranges.h"
 #include "lab/machine.h"
@@ -81,11 +80,6 @@ std::string_view NameOf(kernels::PeakKind kind) {
   return "";
 }
 
-kernels::PeakKind KindOf(DType dtype) {
-  if (InfoOf(dtype).block_elements > 1) return kernels::PeakKind::kInt8;
-  return dtype == DType::kF32 ? kernels::PeakKind::kF32 : kernels::PeakKind::kBf16;
-}
-
 lab::Work WorkOf(const model::Model& model, const lab::Speed& speed, uint32_t tokens_per_step_max) {
   lab::Work work;
   if (speed.kind == lab::SpeedKind::kDecode) {
@@ -112,15 +106,10 @@ Judged Judge(const lab::Speed& speed, const model::Model& model, uint32_t tokens
 
 absl::StatusOr<BenchRun> Measure(BenchFlags& flags) {
   BenchRun run;
-  runtime::RuntimeOptions& options = flags.model.runtime;
-  options.context_tokens_max = lab::TokensNeeded(flags.speed);
-  options.reuse = false;
-  options.requests_max = kBatchMax;
-  if (!flags.model.kv_memory.empty()) {
-    KVIST_ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseByteSize(flags.model.kv_memory));
-  }
-  KVIST_ASSIGN_OR_RETURN(options.model_path, ResolveModel(flags.model.model));
-  options.progress = LoadingProgress();
+  flags.model.runtime.context_tokens_max = lab::TokensNeeded(flags.speed);
+  flags.model.runtime.reuse = false;
+  flags.model.runtime.requests_max = kBatchMax;
+  KVIST_ASSIGN_OR_RETURN(const runtime::RuntimeOptions options, ResolveOptions(flags.model));
   const auto start = std::chrono::steady_clock::now();
   KVIST_ASSIGN_OR_RETURN(run.runtime, runtime::Start(options));
   run.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -134,7 +123,7 @@ absl::StatusOr<BenchRun> Measure(BenchFlags& flags) {
   ThreadPool pool(run.runtime->threads);
   KVIST_ASSIGN_OR_RETURN(lab::ReadBandwidth bandwidth, lab::ReadBandwidth::Create(pool, summary.tensor_bytes));
   bandwidth.Measure(kBandwidthRounds);
-  run.machine.kind = KindOf(main);
+  run.machine.kind = kernels::PeakKindOf(main);
   KVIST_ASSIGN_OR_RETURN(const kernels::Isa isa, kernels::ParseIsa(run.isa()));
   run.machine.multiply_adds_per_s = lab::PeakMultiplyAddsPerS(pool, isa, run.machine.kind);
 

@@ -50,7 +50,7 @@ void AddModelFlags(CLI::App& command, ModelFlags& flags) {
   command.add_option("--kv-memory", flags.kv_memory, "Memory for keys and values, e.g. 4GiB; else by what is free");
 }
 
-absl::StatusOr<std::unique_ptr<runtime::Runtime>> StartRuntime(const ModelFlags& flags) {
+absl::StatusOr<runtime::RuntimeOptions> ResolveOptions(const ModelFlags& flags) {
   runtime::RuntimeOptions options = flags.runtime;
   if (!flags.kv_memory.empty()) {
     const absl::StatusOr<uint64_t> bytes = ParseByteSize(flags.kv_memory);
@@ -60,6 +60,11 @@ absl::StatusOr<std::unique_ptr<runtime::Runtime>> StartRuntime(const ModelFlags&
   }
   KVIST_ASSIGN_OR_RETURN(options.model_path, ResolveModel(flags.model));
   options.progress = LoadingProgress();
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<runtime::Runtime>> StartRuntime(const ModelFlags& flags) {
+  KVIST_ASSIGN_OR_RETURN(const runtime::RuntimeOptions options, ResolveOptions(flags));
   KVIST_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Runtime> runtime, runtime::Start(options));
   Advise(*runtime, options);
   return runtime;

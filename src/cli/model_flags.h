@@ -23,6 +23,10 @@ struct ModelFlags {
 /// meaning.
 void AddModelFlags(CLI::App& command, ModelFlags& flags);
 
+/// What the flags ask for: the model found, sizes read, progress on a terminal. Errors: those of ResolveModel and
+/// ParseByteSize.
+absl::StatusOr<runtime::RuntimeOptions> ResolveOptions(const ModelFlags& flags);
+
 /// Finds and loads the model, with progress on a terminal. Errors: those of ResolveModel, ParseByteSize and
 /// runtime::Start.
 absl::StatusOr<std::unique_ptr<runtime::Runtime>> StartRuntime(const ModelFlags& flags);

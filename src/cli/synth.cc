@@ -49,7 +49,8 @@ int ListShapes(bool json) {
                shape.head_width, shape.vocab_size);
   }
   if (!json) fmt::print("types: {}\n", fmt::join(lab::SynthTypes(), ", "));
-  return std::fflush(stdout) == 0 ? 0 : 1;
+  const absl::Status written = FlushOutput();
+  return written.ok() ? 0 : Report("synth", written);
 }
 
 int RunSynth(SynthFlags& flags) {
@@ -79,7 +80,8 @@ int RunSynth(SynthFlags& flags) {
                FormatByteSize(result->file_bytes),
                FormatByteSize(static_cast<uint64_t>(static_cast<double>(result->file_bytes) / seconds)));
   }
-  return std::fflush(stdout) == 0 ? 0 : 1;
+  const absl::Status written = FlushOutput();
+  return written.ok() ? 0 : Report("synth", written);
 }
 
 }  // namespace

@@ -43,9 +43,7 @@ testing::OwnedMatrix BigMatrix(DType dtype) {
 /// Peak of the products that a type's matmul is made of, measured once.
 double PeakGops(Isa isa, DType dtype) {
   static std::map<std::pair<Isa, PeakKind>, double> peaks;
-  PeakKind kind = UsesQuantizedActivations(dtype) ? PeakKind::kInt8
-                  : dtype == DType::kF32          ? PeakKind::kF32
-                                                  : PeakKind::kBf16;
+  const PeakKind kind = PeakKindOf(dtype);
   auto [entry, is_new] = peaks.try_emplace({isa, kind}, 0);
   if (is_new) entry->second = 1e-9 * MeasurePeakOpsPerS(isa, kind);
   return entry->second;

@@ -8,6 +8,7 @@
 #include "kernels/avx2/avx2.h"
 #include "kernels/avx512/avx512.h"
 #include "kernels/dispatch.h"
+#include "kernels/packed.h"
 
 namespace kvist::kernels {
 namespace {
@@ -31,6 +32,11 @@ PeakLoop LoopOf(Isa isa, PeakKind kind) {
 }
 
 }  // namespace
+
+PeakKind PeakKindOf(DType dtype) {
+  if (UsesQuantizedActivations(dtype)) return PeakKind::kInt8;
+  return dtype == DType::kF32 ? PeakKind::kF32 : PeakKind::kBf16;
+}
 
 double MeasurePeakOpsPerS(Isa isa, PeakKind kind) {
   using Clock = std::chrono::steady_clock;

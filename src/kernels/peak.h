@@ -17,6 +17,9 @@ enum class PeakKind : uint8_t {
   kF32,   ///< f32 fused multiply-adds.
 };
 
+/// The kind that products with weights of this type are made of.
+PeakKind PeakKindOf(DType dtype);
+
 /// Operations per second (two per multiply-add) of the calling thread on registers alone, the best of several short
 /// runs, so that a neighbour's load hardly shows. Takes about 10 ms. 0 for the reference, which has no peak.
 /// REQUIRES: `isa` is one of SupportedIsas.

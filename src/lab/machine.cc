@@ -48,8 +48,7 @@ struct Part {
 };
 
 Part PartOf(uint64_t bytes, uint32_t worker, uint32_t threads) {
-  const uint64_t units = bytes / kUnitBytes;
-  const uint64_t begin = units * worker / threads, end = units * (worker + 1) / threads;
+  const auto [begin, end] = ShareOf(static_cast<uint32_t>(bytes / kUnitBytes), worker, threads);
   return {begin * kUnitBytes, (end - begin) * kUnitBytes};
 }
 

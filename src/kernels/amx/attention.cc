@@ -8,6 +8,7 @@ namespace {
 
 #include "kernels/avx512/native.inc"
 // native.inc first: the others are written in its words.
+#include "kernels/amx/brains.inc"
 #include "kernels/amx/tiles.inc"
 #include "kernels/generic/math.inc"
 
@@ -22,7 +23,7 @@ constexpr uint32_t kTokenSteps = kTileTokens / kStepDims;
 constexpr uint32_t kStepsMax = kHeadDimMax / kStepDims;
 constexpr uint32_t kValueTilesMax = kHeadDimMax / 16;
 
-constexpr float kLog2E = 0x1.715476p+0f;
+constexpr float kLog2E = MathConstants::kLog2E;
 /// Minimax fit of (2^r - 1) / r on [-1/2, 1/2]; 2^r is within 1e-7 of itself.
 constexpr float kExp2[5] = {0x1.62e42ap-1f, 0x1.ebf9bcp-3f, 0x1.c6b752p-5f, 0x1.3cea88p-7f, 0x1.5bba14p-10f};
 
@@ -35,26 +36,10 @@ KVIST_INLINE uint32_t StepsOf(uint32_t dims) {
   return (dims + kStepDims - 1) / kStepDims;
 }
 
-KVIST_INLINE __m512i Upper() {
-  return _mm512_set1_epi32(static_cast<int>(0xffff0000));
-}
-
-/// The upper halves of two vectors, a's in the even places: a row of pairs as the products read them.
-KVIST_INLINE __m512i InterleaveUpper(__m512 a, __m512 b) {
-  alignas(64) static constexpr uint16_t kIndex[32] = {1,  33, 3,  35, 5,  37, 7,  39, 9,  41, 11, 43, 13, 45, 15, 47,
-                                                      17, 49, 19, 51, 21, 53, 23, 55, 25, 57, 27, 59, 29, 61, 31, 63};
-  return _mm512_permutex2var_epi16(_mm512_castps_si512(a), _mm512_load_si512(kIndex), _mm512_castps_si512(b));
-}
-
-/// What the upper half of a number leaves.
-KVIST_INLINE __m512 Rest(__m512 a) {
-  return Sub(a, _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a), Upper())));
-}
-
 /// Row `row` of a pair of tiles from two rows of f16 numbers widened to f32.
 KVIST_INLINE void StorePairRow(Pair& pair, uint32_t row, __m512 a, __m512 b) {
-  _mm512_store_si512(pair.high + 64 * row, InterleaveUpper(a, b));
-  _mm512_store_si512(pair.low + 64 * row, InterleaveUpper(Rest(a), Rest(b)));
+  _mm512_store_si512(pair.high + 64 * row, UpperHalves(a, b));
+  _mm512_store_si512(pair.low + 64 * row, UpperHalves(Rest(a), Rest(b)));
 }
 
 /// 32 numbers in order as high and low bf16.
@@ -164,22 +149,22 @@ KVIST_INLINE void WidenValues(const Task& task, uint32_t step, uint32_t first_di
   for (uint32_t pair = 0; pair < kTileRows; ++pair) {
     const uint32_t token = step * kStepDims + 2 * pair;
     const uint16_t* page = task.tile.values[token / kPageTokens];
-    const uint16_t* row = page + token % kPageTokens * size_t{value_dim} + first_dim;
+    const size_t at = token % kPageTokens * size_t{value_dim} + first_dim;  // Of the pair's first row in the page.
     const uint64_t seen = task.seen >> token & 3;
     if (seen == 3 && value_dim - first_dim >= 64) {
 #pragma GCC unroll 4
       for (uint32_t i = 0; i < 4; ++i) {
-        StorePairRow(out[i], pair, LoadHalf(row + 16 * i), LoadHalf(row + value_dim + 16 * i));
+        StorePairRow(out[i], pair, LoadHalf(page + at + 16 * i), LoadHalf(page + at + value_dim + 16 * i));
       }
       continue;
     }
     for (uint32_t i = 0; i < 4; ++i) {
       const uint32_t dim = first_dim + 16 * i;
       const uint32_t n = dim >= value_dim ? 0 : value_dim - dim < 16 ? value_dim - dim : 16;
-      const auto part = [&](bool wanted, const uint16_t* p) __attribute__((always_inline)) {
-        return wanted && n > 0 ? LoadHalfFirst(p + 16 * i, n) : Set(0.0f);
+      const auto part = [&](bool wanted, size_t row) __attribute__((always_inline)) {
+        return wanted && n > 0 ? LoadHalfFirst(page + row + 16 * i, n) : Set(0.0f);
       };
-      StorePairRow(out[i], pair, part((seen & 1) != 0, row), part((seen & 2) != 0, row + value_dim));
+      StorePairRow(out[i], pair, part((seen & 1) != 0, at), part((seen & 2) != 0, at + value_dim));
     }
   }
 }
@@ -198,17 +183,17 @@ KVIST_INLINE void Scores(const Task& task, const Pair* queries, bool widen, Scra
     if (widen && s + 1 < steps) WidenKeys(task, s + 1, keys(s + 1));
     AddSplitProducts(queries[s], keys(s));
   }
-  StoreTileRows<0>(scratch.scores[0][0], 64);
-  StoreTileRows<1>(scratch.scores[1][0], 64);
-  StoreTileRows<2>(scratch.scores[2][0], 64);
-  StoreTileRows<3>(scratch.scores[3][0], 64);
+  StoreTile<0>(scratch.scores[0][0], 64);
+  StoreTile<1>(scratch.scores[1][0], 64);
+  StoreTile<2>(scratch.scores[2][0], 64);
+  StoreTile<3>(scratch.scores[3][0], 64);
 }
 
 KVIST_INLINE __mmask16 Seen(uint64_t visible, uint32_t block) {
   return static_cast<__mmask16>(visible >> (kPageTokens * block));
 }
 
-/// Scores to weights, running maxima and sums of one row tile. `visible` is of its first row's token on.
+/// Scores to weights, running maxima and sums of one tile of rows.
 KVIST_INLINE void Soften(const AttendShape& shape, const AttendTile& tile, uint32_t first, uint32_t rows,
                          const AttendSums& sums, Scratch& scratch) {
   const __m512 hidden = Set(-__builtin_inff()), cap = Set(shape.softcap);
@@ -274,10 +259,10 @@ KVIST_INLINE void AddValues(const Task& task, uint32_t first, uint32_t rows, boo
     }
     AddSplitProducts(scratch.weights[part % kTokenSteps], values(part));
     if (part % kTokenSteps != kTokenSteps - 1) continue;
-    StoreTileRows<0>(out, stride_bytes);
-    if (left > 1) StoreTileRows<1>(out + 16, stride_bytes);
-    if (left > 2) StoreTileRows<2>(out + 32, stride_bytes);
-    if (left > 3) StoreTileRows<3>(out + 48, stride_bytes);
+    StoreTile<0>(out, stride_bytes);
+    if (left > 1) StoreTile<1>(out + 16, stride_bytes);
+    if (left > 2) StoreTile<2>(out + 32, stride_bytes);
+    if (left > 3) StoreTile<3>(out + 48, stride_bytes);
   }
 }
 

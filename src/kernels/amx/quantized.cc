@@ -15,9 +15,10 @@ namespace {
 
 #include "kernels/avx512/native.inc"
 // native.inc first.
+#include "kernels/amx/brains.inc"
 #include "kernels/amx/tiles.inc"
 #include "kernels/avx512/blocks.inc"
-// unpack.inc uses blocks.inc.
+// unpack.inc uses blocks.inc and brains.inc.
 #include "kernels/amx/unpack.inc"
 
 constexpr uint32_t kTile = 16;         ///< Tokens of a tile; as many as a group has rows.
@@ -27,6 +28,7 @@ constexpr uint32_t kChunkTiles = 16;   ///< Token tiles that share a pass over t
 constexpr uint32_t kPair = 2;          ///< Token tiles and groups that are multiplied together.
 
 using SumTile = float[kTile * kRowGroup];  ///< [tokens][rows]
+constexpr size_t kSumRowBytes = kRowGroup * sizeof(float);
 
 /// Working memory of a product. What is written again and again, `sums` and `acc`, must stay in the first-level cache:
 /// stores that miss it cost three times what loads do. The rest is read from the second level.
@@ -99,7 +101,7 @@ constexpr size_t kRowBytes = sizeof(BrainTile) / 16;
 /// Multiplies one tile of sums; before that the last block's sums leave the register.
 template <int sum, int a, int b>
 KVIST_INLINE void NextProduct(SumTile& last) {
-  StoreTile<sum>(last);
+  StoreTile<sum>(last, kSumRowBytes);
   ZeroTile<sum>();
   DotBrains<sum, a, b>();
 }
@@ -132,10 +134,10 @@ void Multiply(const BrainTile (*x)[kStripBlocks], uint32_t begin, uint32_t n, Sc
       if constexpr (tiles > 1 && groups > 1) DotBrains<3, 5, 7>();
     }
   }
-  StoreTile<0>(s.sums[0][0][n]);
-  if constexpr (groups > 1) StoreTile<1>(s.sums[0][1][n]);
-  if constexpr (tiles > 1) StoreTile<2>(s.sums[1][0][n]);
-  if constexpr (tiles > 1 && groups > 1) StoreTile<3>(s.sums[1][1][n]);
+  StoreTile<0>(s.sums[0][0][n], kSumRowBytes);
+  if constexpr (groups > 1) StoreTile<1>(s.sums[0][1][n], kSumRowBytes);
+  if constexpr (tiles > 1) StoreTile<2>(s.sums[1][0][n], kSumRowBytes);
+  if constexpr (tiles > 1 && groups > 1) StoreTile<3>(s.sums[1][1][n], kSumRowBytes);
 }
 
 /// What Accumulate reads.
