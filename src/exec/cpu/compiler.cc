@@ -19,6 +19,8 @@ class Program::Compiler {
     Emit(RopeTablesInstr{});
     for (const model::Op& op : graph_.ops) std::visit([this](const auto& o) { Add(o); }, op);
     program_.logits_ = At(graph_.logits);
+    FormJobs(program_.body_);
+    FormJobs(program_.head_);
     return absl::OkStatus();
   }
 
@@ -68,7 +70,35 @@ class Program::Compiler {
 
   Rows At(model::BufferId id) const { return {data_[id.value], strides_[id.value]}; }
 
-  void Emit(Instr instr) { (in_head_ ? program_.head_ : program_.body_).push_back(std::move(instr)); }
+  void Emit(Instr instr) { (in_head_ ? program_.head_ : program_.body_).instrs.push_back(std::move(instr)); }
+
+  static CutBy CutOf(const Instr& instr) {
+    if (std::holds_alternative<LinearInstr>(instr)) return CutBy::kRowGroups;
+    if (std::holds_alternative<AttendInstr>(instr)) return CutBy::kAttendItems;
+    if (std::holds_alternative<AttendMergeInstr>(instr)) return CutBy::kMergeItems;
+    return CutBy::kRows;
+  }
+
+  /// Whether `next` may run in the job of `last`, the instruction before it.
+  static bool Joins(const Instr& last, const Instr& next) {
+    const auto *a = std::get_if<LinearInstr>(&last), *b = std::get_if<LinearInstr>(&next);
+    if (a != nullptr && b != nullptr) return a->x.data == b->x.data && a->out.data != b->x.data;
+    return CutOf(last) == CutBy::kRows && CutOf(next) == CutBy::kRows;
+  }
+
+  static void FormJobs(Code& code) {
+    for (uint32_t i = 0; i < code.instrs.size(); ++i) {
+      const Instr& instr = code.instrs[i];
+      if (i == 0 || !Joins(code.instrs[i - 1], instr)) code.jobs.push_back({.cut = CutOf(instr), .begin = i});
+      Job& job = code.jobs.back();
+      job.end = i + 1;
+      if (const auto* linear = std::get_if<LinearInstr>(&instr)) {
+        const kernels::PackedMatrix& m = linear->matrix;
+        job.groups += kernels::RowGroups(m.rows);
+        job.bytes += kernels::PackedBytes(m.dtype, m.rows, m.cols);
+      }
+    }
+  }
 
   /// Call before an instruction that writes `id`.
   void Written(model::BufferId id) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -13,6 +14,9 @@ namespace {
 /// Parts of a job per thread: more than one, so that a thread that loses its core for a while does not hold up the
 /// others.
 constexpr uint32_t kPartsPerThread = 4;
+
+/// But parts are not worth their hand-over below so many bytes of weights.
+constexpr size_t kPartBytes = 64 << 10;
 
 /// From so many rows on, a product's parts are larger: each of them brings the rows into the form of its tiles.
 constexpr uint32_t kManyRows = 64;
@@ -32,38 +36,67 @@ void Program::RunHead(const StepBatch& batch, uint32_t first, uint32_t count, ui
   Execute(head_, {.batch = &batch, .worker = worker, .rows = count, .first_output = first}, jobs, turn);
 }
 
-uint32_t Program::PartsOf(const Instr& instr, const Share& share) const {
-  uint32_t pieces = share.rows;  // Most instructions work row by row.
-  uint32_t per_thread = kPartsPerThread;
-  if (const auto* linear = std::get_if<LinearInstr>(&instr)) {
-    pieces = kernels::RowGroups(linear->matrix.rows);
-    if (share.rows >= kManyRows) per_thread = kPartsPerThreadOfMany;
+uint32_t Program::PiecesOf(const Job& job, uint32_t rows) const {
+  switch (job.cut) {
+    case CutBy::kRows:
+      return rows;
+    case CutBy::kRowGroups:
+      return job.groups;
+    case CutBy::kAttendItems:
+      return static_cast<uint32_t>(attend_items_.size()) * layout_.kv_heads();
+    case CutBy::kMergeItems:
+      return static_cast<uint32_t>(merge_items_.size()) * layout_.kv_heads();
   }
-  if (std::holds_alternative<AttendInstr>(instr)) {
-    return static_cast<uint32_t>(attend_items_.size()) * layout_.kv_heads();  // Uneven, so one by one.
-  }
-  if (std::holds_alternative<AttendMergeInstr>(instr)) {
-    return static_cast<uint32_t>(merge_items_.size()) * layout_.kv_heads();
-  }
-  return std::min(pieces, threads_ == 1 ? 1 : per_thread * threads_);
+  CheckFailed(__FILE__, __LINE__, "known cut");
 }
 
-void Program::Execute(const std::vector<Instr>& instrs, Share share, JobSequence& jobs, JobSequence::Turn& turn) {
-  for (const Instr& instr : instrs) {
-    share.parts = PartsOf(instr, share);
-    jobs.Share(turn, share.parts, [&](uint32_t part) {
-      share.part = part;
-      std::visit([&](const auto& op) { Do(op, share); }, instr);
+uint32_t Program::PartsOf(const Job& job, uint32_t rows) const {
+  const uint32_t pieces = PiecesOf(job, rows);
+  if (job.cut == CutBy::kAttendItems || job.cut == CutBy::kMergeItems) return pieces;  // Uneven, so one by one.
+  if (threads_ == 1) return 1;
+  uint32_t per_thread = kPartsPerThread;
+  if (job.cut == CutBy::kRowGroups) {
+    if (rows >= kManyRows) {
+      per_thread = kPartsPerThreadOfMany;
+    } else {
+      per_thread = static_cast<uint32_t>(std::clamp<size_t>(job.bytes / (threads_ * kPartBytes), 1, kPartsPerThread));
+    }
+  }
+  return std::min(pieces, per_thread * threads_);
+}
+
+void Program::Execute(const Code& code, Share share, JobSequence& jobs, JobSequence::Turn& turn) {
+  for (const Job& job : code.jobs) {
+    const uint32_t pieces = PiecesOf(job, share.rows), parts = PartsOf(job, share.rows);
+    jobs.Share(turn, parts, [&](uint32_t part) {
+      std::tie(share.begin, share.end) = ShareOf(pieces, part, parts);
+      RunPart(code, job, share);
     });
   }
 }
 
+void Program::RunPart(const Code& code, const Job& job, Share share) {
+  const Share whole = share;
+  uint32_t first_group = 0;
+  for (uint32_t i = job.begin; i < job.end; ++i) {
+    const Instr& instr = code.instrs[i];
+    if (const auto* linear = std::get_if<LinearInstr>(&instr)) {
+      // The row groups of the job's products are numbered on.
+      const uint32_t groups = kernels::RowGroups(linear->matrix.rows);
+      share.begin = std::clamp(whole.begin, first_group, first_group + groups) - first_group;
+      share.end = std::clamp(whole.end, first_group, first_group + groups) - first_group;
+      first_group += groups;
+      if (share.begin == share.end) continue;
+    }
+    std::visit([&](const auto& op) { Do(op, share); }, instr);
+  }
+}
+
 void Program::Do(const RopeTablesInstr&, const Share& share) {
-  auto [begin, end] = RowsOf(share);
   for (size_t kind = 0; kind < model_->graph.ropes.size(); ++kind) {
     const model::RopeSpec& rope = model_->graph.ropes[kind];
     const size_t pairs = rope.dims / 2;
-    for (uint32_t row = begin; row < end; ++row) {
+    for (uint32_t row = share.begin; row < share.end; ++row) {
       const double position = share.batch->rows[row].position;
       for (size_t i = 0; i < pairs; ++i) {
         double angle = position * rope.inv_freq[i];
@@ -75,22 +108,19 @@ void Program::Do(const RopeTablesInstr&, const Share& share) {
 }
 
 void Program::Do(const QuantizeInstr& instr, const Share& share) {
-  auto [begin, end] = RowsOf(share);
-  kernels_->quantize_rows(instr.x.At(begin), instr.x.stride, end - begin, instr.cols,
-                          quantized_ + begin * kernels::ActivationRowBytes(instr.cols));
+  kernels_->quantize_rows(instr.x.At(share.begin), instr.x.stride, share.end - share.begin, instr.cols,
+                          quantized_ + share.begin * kernels::ActivationRowBytes(instr.cols));
 }
 
 void Program::Do(const EmbedInstr& instr, const Share& share) {
-  auto [begin, end] = RowsOf(share);
-  for (uint32_t row = begin; row < end; ++row) {
+  for (uint32_t row = share.begin; row < share.end; ++row) {
     weights_->EmbeddingRow(instr.weight, share.batch->rows[row].token, instr.out.At(row));
     if (instr.scale != 1.0f) kernels_->scale(instr.out.At(row), instr.scale, instr.width, instr.out.At(row));
   }
 }
 
 void Program::Do(const NormInstr& instr, const Share& share) {
-  auto [begin, end] = RowsOf(share);
-  for (uint32_t row = begin; row < end; ++row) {
+  for (uint32_t row = share.begin; row < share.end; ++row) {
     for (uint32_t group = 0; group < instr.groups; ++group) {
       const size_t offset = size_t{group} * instr.width;
       kernels_->rms_norm(instr.x.At(row) + offset, instr.weight, instr.width, model_->spec.norm_epsilon,
@@ -100,15 +130,13 @@ void Program::Do(const NormInstr& instr, const Share& share) {
 }
 
 void Program::Do(const LinearInstr& instr, const Share& share) {
-  const uint32_t groups = kernels::RowGroups(instr.matrix.rows);
-  auto [begin, end] = ShareOf(groups, share.part, share.parts);
   const void* x = instr.quantized ? static_cast<const void*>(quantized_) : instr.x.data;
   const size_t x_stride =
       instr.quantized ? kernels::ActivationRowBytes(instr.matrix.cols) : instr.x.stride * sizeof(float);
-  kernels_->matmul(instr.matrix, x, x_stride, share.rows, begin, end, instr.out.data, instr.out.stride);
+  kernels_->matmul(instr.matrix, x, x_stride, share.rows, share.begin, share.end, instr.out.data, instr.out.stride);
   if (instr.bias == nullptr) return;
-  const uint32_t first = begin * kernels::kRowGroup;
-  const uint32_t count = std::min(end * kernels::kRowGroup, instr.matrix.rows) - first;
+  const uint32_t first = share.begin * kernels::kRowGroup;
+  const uint32_t count = std::min(share.end * kernels::kRowGroup, instr.matrix.rows) - first;
   for (uint32_t row = 0; row < share.rows; ++row) {
     float* y = instr.out.At(row) + first;
     kernels_->add(y, instr.bias + first, count, y);
@@ -116,20 +144,18 @@ void Program::Do(const LinearInstr& instr, const Share& share) {
 }
 
 void Program::Do(const RopeInstr& instr, const Share& share) {
-  auto [begin, end] = RowsOf(share);
   const model::RopeSpec& rope = model_->graph.ropes[instr.rope];
   const size_t pairs = rope.dims / 2;
   const auto layout = rope.half_split ? kernels::RopePairs::kHalves : kernels::RopePairs::kAdjacent;
-  for (uint32_t row = begin; row < end; ++row) {
+  for (uint32_t row = share.begin; row < share.end; ++row) {
     kernels_->rope(instr.x.At(row), instr.heads, model_->spec.key_width, rope.dims, cos_[instr.rope] + row * pairs,
                    sin_[instr.rope] + row * pairs, layout);
   }
 }
 
 void Program::Do(const StoreInstr& instr, const Share& share) {
-  auto [begin, end] = RowsOf(share);
   const uint32_t key_width = model_->spec.key_width, value_width = model_->spec.value_width;
-  for (uint32_t row = begin; row < end; ++row) {
+  for (uint32_t row = share.begin; row < share.end; ++row) {
     const TokenRow& token = share.batch->rows[row];
     for (uint32_t head = 0; head < layout_.kv_heads(); ++head) {
       kernels_->store_key(instr.k.At(row) + head * key_width, key_width, token.slot,
@@ -198,50 +224,51 @@ attention::DenseTask Program::TaskOf(const AttendInstr& instr, const StepBatch& 
 }
 
 void Program::Do(const AttendInstr& instr, const Share& share) {
-  const AttendItem& item = attend_items_[share.part / layout_.kv_heads()];
-  const uint32_t head = share.part % layout_.kv_heads();
-  const attention::DenseTask task = TaskOf(instr, *share.batch, item.run, head);
-  attention::DenseScratch& scratch = scratch_[share.worker];
-  if (item.section == AttendItem::kWhole) {
-    attention::AttendDense(*kernels_, task, scratch);
-    return;
+  for (uint32_t i = share.begin; i < share.end; ++i) {
+    const AttendItem& item = attend_items_[i / layout_.kv_heads()];
+    const uint32_t head = i % layout_.kv_heads();
+    const attention::DenseTask task = TaskOf(instr, *share.batch, item.run, head);
+    attention::DenseScratch& scratch = scratch_[share.worker];
+    if (item.section == AttendItem::kWhole) {
+      attention::AttendDense(*kernels_, task, scratch);
+      continue;
+    }
+    float* sums = SumsOf(item, *share.batch, head) + item.section * SectionFloats();
+    attention::AttendSection(*kernels_, task, item.section, item.start, scratch, sums);
   }
-  float* sums = SumsOf(item, *share.batch, head) + item.section * SectionFloats();
-  attention::AttendSection(*kernels_, task, item.section, item.start, scratch, sums);
 }
 
 void Program::Do(const AttendMergeInstr& instr, const Share& share) {
-  const AttendItem& item = merge_items_[share.part / layout_.kv_heads()];
-  const uint32_t head = share.part % layout_.kv_heads();
-  attention::MergeSections(*kernels_, TaskOf(instr.of, *share.batch, item.run, head), SumsOf(item, *share.batch, head));
+  for (uint32_t i = share.begin; i < share.end; ++i) {
+    const AttendItem& item = merge_items_[i / layout_.kv_heads()];
+    const uint32_t head = i % layout_.kv_heads();
+    attention::MergeSections(*kernels_, TaskOf(instr.of, *share.batch, item.run, head),
+                             SumsOf(item, *share.batch, head));
+  }
 }
 
 void Program::Do(const AddInstr& instr, const Share& share) {
-  auto [begin, end] = RowsOf(share);
-  for (uint32_t row = begin; row < end; ++row) {
+  for (uint32_t row = share.begin; row < share.end; ++row) {
     kernels_->add(instr.a.At(row), instr.b.At(row), instr.width, instr.out.At(row));
   }
 }
 
 void Program::Do(const GatedInstr& instr, const Share& share) {
-  auto [begin, end] = RowsOf(share);
   auto* kernel = instr.activation == model::Activation::kSilu ? kernels_->silu_mul : kernels_->gelu_tanh_mul;
-  for (uint32_t row = begin; row < end; ++row) {
+  for (uint32_t row = share.begin; row < share.end; ++row) {
     kernel(instr.gate.At(row), instr.up.At(row), instr.width, instr.out.At(row));
   }
 }
 
 void Program::Do(const GatherInstr& instr, const Share& share) {
-  auto [begin, end] = RowsOf(share);
-  for (uint32_t i = begin; i < end; ++i) {
+  for (uint32_t i = share.begin; i < share.end; ++i) {
     const float* source = instr.x.At(share.batch->outputs[share.first_output + i].row);
     std::copy_n(source, instr.width, instr.out.At(i));
   }
 }
 
 void Program::Do(const SoftcapInstr& instr, const Share& share) {
-  auto [begin, end] = RowsOf(share);
-  for (uint32_t row = begin; row < end; ++row) {
+  for (uint32_t row = share.begin; row < share.end; ++row) {
     kernels_->softcap(instr.x.At(row), instr.cap, instr.width, instr.x.At(row));
   }
 }

@@ -91,6 +91,24 @@ struct SoftcapInstr {
 using Instr = std::variant<RopeTablesInstr, QuantizeInstr, EmbedInstr, NormInstr, LinearInstr, RopeInstr, StoreInstr,
                            AttendInstr, AttendMergeInstr, AddInstr, GatedInstr, GatherInstr, SoftcapInstr>;
 
+/// How an instruction is cut for the workers.
+enum class CutBy : uint8_t { kRows, kRowGroups, kAttendItems, kMergeItems };
+
+/// Consecutive instructions that every worker runs for its pieces without waiting for the others in between: all cut by
+/// rows, each reading of other instructions only what its own row wrote; or products of the same input.
+struct Job {
+  CutBy cut;
+  uint32_t begin = 0, end = 0;  ///< Instructions.
+  uint32_t groups = 0;          ///< Of all products together.
+  size_t bytes = 0;             ///< Weights of the products.
+};
+
+/// Instructions in order, and the jobs that they form.
+struct Code {
+  std::vector<Instr> instrs;
+  std::vector<Job> jobs;
+};
+
 class Program {
  public:
   /// Output rows that one run of the head computes; more wanted rows take more runs.
@@ -122,7 +140,7 @@ class Program {
     uint32_t worker;  ///< Whose scratch memory is used.
     uint32_t rows;    ///< Rows that the instruction works on.
     uint32_t first_output;
-    uint32_t part = 0, parts = 1;
+    uint32_t begin = 0, end = 0;  ///< Rows, row groups of the matrix, or (item, head) pairs: CutBy.
   };
 
   /// A run's attention, or one section of it.
@@ -139,8 +157,10 @@ class Program {
   size_t SectionFloats() const;
   float* SumsOf(const AttendItem& item, const StepBatch& batch, uint32_t head);
 
-  void Execute(const std::vector<Instr>& instrs, Share share, JobSequence& jobs, JobSequence::Turn& turn);
-  uint32_t PartsOf(const Instr& instr, const Share& share) const;
+  void Execute(const Code& code, Share share, JobSequence& jobs, JobSequence::Turn& turn);
+  uint32_t PiecesOf(const Job& job, uint32_t rows) const;
+  uint32_t PartsOf(const Job& job, uint32_t rows) const;
+  void RunPart(const Code& code, const Job& job, Share share);
   void Do(const RopeTablesInstr& instr, const Share& share);
   void Do(const QuantizeInstr& instr, const Share& share);
   void Do(const EmbedInstr& instr, const Share& share);
@@ -155,16 +175,12 @@ class Program {
   void Do(const GatherInstr& instr, const Share& share);
   void Do(const SoftcapInstr& instr, const Share& share);
 
-  static std::pair<uint32_t, uint32_t> RowsOf(const Share& share) {
-    return ShareOf(share.rows, share.part, share.parts);
-  }
-
   const model::Model* model_ = nullptr;
   const Weights* weights_ = nullptr;
   const kernels::KernelTable* kernels_ = nullptr;
   kv::PageLayout layout_;
   uint32_t threads_ = 1;
-  std::vector<Instr> body_, head_;
+  Code body_, head_;
   Rows logits_;
   AnonymousMemory workspace_;
   std::byte* quantized_ = nullptr;                ///< [rows][ActivationRowBytes(cols)] of the last QuantizeInstr.

@@ -185,6 +185,7 @@ KVIST_INLINE void HalfTiles(const QuantizedTask& task, const uint8_t* group, uin
   const uint32_t blocks = task.cols / 32;
   for (uint32_t begin = 0; begin < blocks; begin += Unit::kBlocks, group += Unit::kBytes) {
     for (uint32_t b = 0; b < Unit::kBlocks && begin + b < blocks; ++b) {
+      AskAhead<Unit, tokens>(group, b);
       const auto* q = reinterpret_cast<const int8_t*>(x) + (begin + b) * 32;
       const auto* meta = reinterpret_cast<const ActivationMeta*>(x + meta_offset) + begin + b;
 #pragma GCC unroll 2

@@ -71,6 +71,7 @@ void QuantizedTile(const QuantizedTask& task, const uint8_t* group, uint32_t fir
   const uint32_t blocks = task.cols / 32;
   for (uint32_t begin = 0; begin < blocks; begin += Unit::kBlocks, group += Unit::kBytes) {
     for (uint32_t b = 0; b < Unit::kBlocks && begin + b < blocks; ++b) {
+      AskAhead<Unit, tokens>(group, b);
       __m512i w[8];
       LoadInts<Unit::kBits>(group + Unit::kHeaderBytes + b * Unit::kBlockBytes, w);
       BlockScales s = LoadScales<dtype>(group, b);
