@@ -87,7 +87,7 @@ class Sequences {
       const uint64_t draw = Mix64((uint64_t{i} << 32) + lengths_[i] + t);
       plan_.tokens.push_back({TokenId{static_cast<uint32_t>(draw % executor_.Limits().vocab_size)}});
     }
-    plan_.slices.push_back(std::move(slice));
+    plan_.slices.push_back(slice);
     lengths_[i] += count;
   }
 
@@ -115,6 +115,7 @@ class Sequences {
 
 std::vector<Speed> Plan(const SpeedOptions& options, uint32_t depth) {
   std::vector<Speed> speeds;
+  speeds.reserve(options.prompts.size() + options.batches.size());
   const std::string at = depth > 0 ? Cat("@d", depth) : std::string();
   for (uint32_t tokens : options.prompts)
     speeds.push_back({.name = Cat("pp", tokens, at), .kind = SpeedKind::kPrompt, .tokens = tokens, .depth = depth});

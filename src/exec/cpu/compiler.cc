@@ -70,7 +70,7 @@ class Program::Compiler {
 
   Rows At(model::BufferId id) const { return {data_[id.value], strides_[id.value]}; }
 
-  void Emit(Instr instr) { (in_head_ ? program_.head_ : program_.body_).instrs.push_back(std::move(instr)); }
+  void Emit(const Instr& instr) { (in_head_ ? program_.head_ : program_.body_).instrs.push_back(instr); }
 
   static CutBy CutOf(const Instr& instr) {
     if (std::holds_alternative<LinearInstr>(instr)) return CutBy::kRowGroups;
