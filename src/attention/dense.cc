@@ -68,7 +68,8 @@ void Prefetch(const DenseTask& task, size_t first) {
   for (size_t block = first; block < end; ++block) {
     const std::byte* keys = task.view[block].frame + task.key_offset;
     const std::byte* values = task.view[block].frame + task.value_offset;
-    for (size_t i = 0; i < task.key_dim * kPageTokens * sizeof(uint16_t); i += kLine) __builtin_prefetch(keys + i, 0, 2);
+    for (size_t i = 0; i < task.key_dim * kPageTokens * sizeof(uint16_t); i += kLine)
+      __builtin_prefetch(keys + i, 0, 2);
     for (size_t i = 0; i < task.value_dim * kPageTokens * sizeof(uint16_t); i += kLine) {
       __builtin_prefetch(values + i, 0, 2);
     }

@@ -25,7 +25,8 @@ absl::StatusOr<Isa> ParseIsa(std::string_view name);
 std::string_view IsaName(Isa isa);
 
 /// The instruction set that defines another's numbers: all that share it give a model the same bits. kAmx adds up
-/// attention in its own order and defines itself; the reference defines the others.
+/// attention and products with F16 and BF16 weights in its own order and defines itself; the reference defines the
+/// others.
 Isa BitsOf(Isa isa);
 
 /// REQUIRES: `isa` is one of SupportedIsas.

@@ -100,7 +100,8 @@ struct KernelTable {
   ///   Q6_K             acc = fma(d * a, float(s0 * sum first 16 (u - 32) q + s1 * sum last 16), acc)
   /// All sums of integers are exact (below 2^24), d * s and dmin * m too.
   /// F32, F16, BF16: four accumulators from +0, number k % 4 takes fma(w, x, acc) in order of k; y = (c0 + c1) + (c2 +
-  /// c3).
+  /// c3). kAmx has an order of its own for F16 and BF16 (amx/half.cc), in which infinities become NaN; what it shares
+  /// with the others is that a token's bits do not depend on its neighbours.
   ///
   /// @param activations  [tokens] rows `activation_stride` bytes apart, aligned to 4 bytes: from quantize_rows or f32
   /// [cols] (UsesQuantizedActivations).

@@ -106,4 +106,11 @@ std::vector<Isa> FastIsas() {
   return isas;
 }
 
+std::vector<Isa> FastIsasLikeReference(DType dtype) {
+  std::vector<Isa> isas = FastIsas();
+  const bool halves = dtype == DType::kF16 || dtype == DType::kBF16;
+  std::erase_if(isas, [halves](Isa isa) { return halves && BitsOf(isa) != Isa::kReference; });
+  return isas;
+}
+
 }  // namespace kvist::kernels::testing

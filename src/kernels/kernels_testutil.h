@@ -70,4 +70,7 @@ std::string Difference(std::span<const float> got, std::span<const float> expect
 /// Instruction sets of this machine but the reference.
 std::vector<Isa> FastIsas();
 
+/// Those whose products with weights of this type have the reference's bits.
+std::vector<Isa> FastIsasLikeReference(DType dtype);
+
 }  // namespace kvist::kernels::testing

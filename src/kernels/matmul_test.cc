@@ -22,6 +22,7 @@ using testing::Activations;
 using testing::AllTypes;
 using testing::Difference;
 using testing::FastIsas;
+using testing::FastIsasLikeReference;
 using testing::Numbers;
 using testing::OwnedMatrix;
 
@@ -66,7 +67,7 @@ TEST(MatMulTest, EveryInstructionSetEqualsTheReference) {
         OwnedMatrix w = testing::Pack(dtype, source, s.rows, s.cols);
         std::vector<float> x = testing::RandomRow(numbers, size_t{s.tokens} * s.cols, prng);
         std::vector<float> expected = Product(reference, w.matrix, x, s.tokens);
-        for (Isa isa : FastIsas()) {
+        for (Isa isa : FastIsasLikeReference(dtype)) {
           ASSERT_EQ(Difference(Product(KernelsFor(isa), w.matrix, x, s.tokens), expected), "")
               << IsaName(isa) << " " << Describe(dtype, s);
         }
@@ -91,7 +92,7 @@ TEST(MatMulTest, EveryRemainderOfTilesEqualsTheReference) {
       OwnedMatrix w = testing::Pack(dtype, testing::RandomBits(dtype, s.rows, s.cols, prng), s.rows, s.cols);
       std::vector<float> x = testing::RandomRow(Numbers::kWild, size_t{s.tokens} * s.cols, prng);
       std::vector<float> expected = Product(KernelsFor(Isa::kReference), w.matrix, x, s.tokens);
-      for (Isa isa : FastIsas()) {
+      for (Isa isa : FastIsasLikeReference(dtype)) {
         ASSERT_EQ(Difference(Product(KernelsFor(isa), w.matrix, x, s.tokens), expected), "")
             << IsaName(isa) << " " << Describe(dtype, s);
       }
@@ -125,7 +126,7 @@ TEST(MatMulTest, TilesWithFewTokensEqualTheReference) {
 TEST(MatMulTest, ThreadsDoNotDisturbEachOther) {
   Prng prng(13);
   Shape s{64, 512, 48};
-  for (DType dtype : {DType::kQ4_0, DType::kQ6_K}) {
+  for (DType dtype : {DType::kQ4_0, DType::kQ6_K, DType::kF16}) {
     OwnedMatrix w = testing::Pack(dtype, testing::RandomMatrix(dtype, s.rows, s.cols, prng), s.rows, s.cols);
     std::vector<float> x = testing::RandomRow(Numbers::kPlain, size_t{s.tokens} * s.cols, prng);
     for (Isa isa : FastIsas()) {
@@ -168,7 +169,7 @@ TEST(MatMulTest, IntegersAtTheEndsOfTheirRangeEqualTheReference) {
     for (float value : {1.0f, -1.0f}) {
       std::vector<float> x(size_t{s.tokens} * s.cols, value);
       std::vector<float> expected = Product(KernelsFor(Isa::kReference), w.matrix, x, s.tokens);
-      for (Isa isa : FastIsas()) {
+      for (Isa isa : FastIsasLikeReference(dtype)) {
         EXPECT_EQ(Difference(Product(KernelsFor(isa), w.matrix, x, s.tokens), expected), "")
             << IsaName(isa) << " " << Describe(dtype, s);
       }
@@ -184,7 +185,7 @@ TEST(MatMulTest, LongBatchesEqualTheReference) {
     OwnedMatrix w = testing::Pack(dtype, testing::RandomMatrix(dtype, s.rows, s.cols, prng), s.rows, s.cols);
     std::vector<float> x = testing::RandomRow(Numbers::kPlain, size_t{s.tokens} * s.cols, prng);
     std::vector<float> expected = Product(KernelsFor(Isa::kReference), w.matrix, x, s.tokens);
-    for (Isa isa : FastIsas()) {
+    for (Isa isa : FastIsasLikeReference(dtype)) {
       EXPECT_EQ(Difference(Product(KernelsFor(isa), w.matrix, x, s.tokens), expected), "")
           << IsaName(isa) << " " << Describe(dtype, s);
     }
@@ -206,7 +207,7 @@ TEST(MatMulTest, VocabularySizedMatricesEqualTheReference) {
 TEST(MatMulTest, ATokenHasTheSameBitsAloneAndInABatch) {
   Prng prng(6);
   for (DType dtype : AllTypes()) {
-    Shape s{50, InfoOf(dtype).block_elements * 4, 33};
+    Shape s{50, InfoOf(dtype).block_elements * 5, 33};
     OwnedMatrix w = testing::Pack(dtype, testing::RandomMatrix(dtype, s.rows, s.cols, prng), s.rows, s.cols);
     std::vector<float> x = testing::RandomRow(Numbers::kPlain, size_t{s.tokens} * s.cols, prng);
     for (Isa isa : SupportedIsas()) {
@@ -305,6 +306,36 @@ TEST(MatMulTest, ReferenceIsExactButForItsChain) {
         mass += std::abs(product);
       }
       EXPECT_NEAR(y[r], exact, ChainError(s.cols / 16.0, mass)) << InfoOf(dtype).name << " row " << r;
+    }
+  }
+}
+
+// Products on tiles of bf16 err by what two bf16 numbers leave of an activation, 2^-16, for F16 by the product of the
+// low numbers, 2^-14, and by the f32 chain.
+TEST(MatMulTest, HalvesOnTilesStayWithinTheErrorBoundOfTheReference) {
+  Prng prng(15);
+  for (DType dtype : {DType::kF16, DType::kBF16}) {
+    for (const Shape& s : {Shape{16, 32, 1}, {35, 64, 33}, {17, 1, 3}, {48, 33, 17}, {33, 2049, 5}, {20, 4129, 150}}) {
+      auto source = testing::RandomMatrix(dtype, s.rows, s.cols, prng);
+      OwnedMatrix w = testing::Pack(dtype, source, s.rows, s.cols);
+      std::vector<float> x = testing::RandomRow(Numbers::kPlain, size_t{s.tokens} * s.cols, prng);
+      std::vector<float> expected = Product(KernelsFor(Isa::kReference), w.matrix, x, s.tokens);
+      for (Isa isa : FastIsas()) {
+        std::vector<float> y = Product(KernelsFor(isa), w.matrix, x, s.tokens);
+        for (uint32_t t = 0; t < s.tokens; ++t) {
+          for (uint32_t r = 0; r < s.rows; ++r) {
+            double mass = 0;
+            std::vector<float> row(s.cols);
+            DequantizeRow(dtype, source.data() + r * RowBytes(dtype, s.cols), s.cols, row.data());
+            for (uint32_t k = 0; k < s.cols; ++k) mass += std::abs(double{row[k]} * x[t * s.cols + k]);
+            const size_t at = t * (s.rows + 3) + r;
+            ASSERT_NEAR(y[at], expected[at],
+                        (dtype == DType::kF16 ? 0x1p-14 : 0x1p-16) * mass + ChainError(s.cols, mass))
+                << IsaName(isa) << " row " << r << " of " << Describe(dtype, s);
+          }
+          for (uint32_t r = s.rows; r < s.rows + 3; ++r) ASSERT_EQ(y[t * (s.rows + 3) + r], kUntouched);
+        }
+      }
     }
   }
 }

@@ -21,6 +21,10 @@ void AttendMerge(const AttendShape& shape, const AttendSums& from, const AttendS
 void QuantizedMatMul(const PackedMatrix& w, const void* activations, size_t activation_stride, uint32_t tokens,
                      uint32_t group_begin, uint32_t group_end, float* y, size_t y_stride);
 
+/// MatMul for F16 and BF16 weights and any number of tokens; bits of its own (kernel_table.h).
+void HalfMatMul(const PackedMatrix& w, const void* activations, size_t activation_stride, uint32_t tokens,
+                uint32_t group_begin, uint32_t group_end, float* y, size_t y_stride);
+
 /// Loops of products on registers; they return the multiply-adds they did (peak.h).
 uint64_t PeakInt8(uint64_t rounds);
 uint64_t PeakBf16(uint64_t rounds);

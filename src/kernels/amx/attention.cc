@@ -44,11 +44,7 @@ KVIST_INLINE void StorePairRow(Pair& pair, uint32_t row, __m512 a, __m512 b) {
 
 /// 32 numbers in order as high and low bf16.
 KVIST_INLINE void StoreSplit(Pair& pair, uint32_t row, __m512 first, __m512 last) {
-  alignas(64) static constexpr uint16_t kOdd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
-                                                    33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-  const __m512i a = _mm512_castps_si512(first), b = _mm512_castps_si512(last);
-  _mm512_store_si512(pair.high + 64 * row, _mm512_permutex2var_epi16(a, _mm512_load_si512(kOdd), b));
-  _mm512_store_si512(pair.low + 64 * row, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(Rest(last), Rest(first))));
+  StoreHighLow(pair.high + 64 * row, pair.low + 64 * row, first, last);
 }
 
 /// 2^x for x <= 0, NaN for NaN; below 2^-150 it is 0.
@@ -66,13 +62,6 @@ KVIST_INLINE __m512 Exp2(__m512 x) {
 
 KVIST_INLINE float Exp2One(float x) {
   return _mm512_cvtss_f32(Exp2(Set(x)));
-}
-
-/// Tiles 0 to 5 (sums and rows of the left side) have `rows` rows, 6 and 7 (right side) 16.
-KVIST_INLINE void ConfigureRows(uint32_t rows) {
-  TileConfig config = kFullTiles;
-  for (int tile = 0; tile < 6; ++tile) config.rows[tile] = static_cast<uint8_t>(rows);
-  ConfigureTiles(config);
 }
 
 /// Loads the right side into tile 6 or 7 in turn and adds its product with tile `left`.
