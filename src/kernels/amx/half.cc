@@ -20,7 +20,7 @@ constexpr uint32_t kBlock = 32;        ///< Columns of a tile.
 constexpr uint32_t kStripBlocks = 64;  ///< Blocks between two visits of y.
 constexpr uint32_t kChunkTiles = 8;    ///< Token tiles that share a pass over the weights.
 constexpr uint32_t kPair = 2;          ///< Token tiles and groups that are multiplied together.
-constexpr uint32_t kAheadBytes = 8192;
+constexpr uint32_t kAheadBytes = 4096;
 
 /// One block of 16 tokens, or of 16 matrix rows by pairs of columns.
 using BrainTile = uint16_t[16][32];
@@ -89,22 +89,19 @@ struct Brain {
   }
 };
 
-/// The pass's columns of a group into place `g`.
+/// Block `b` of the pass, of the group in place `g`, whose weights start at `group`, into block `to` of its place.
 template <class Weights>
-void UnpackStrip(const uint16_t* group, const Pass& pass, uint32_t g, Scratch& s) {
-  const uint16_t* weights = group + size_t{pass.begin} * kRowGroup;
-  for (uint32_t b = 0; b < pass.Blocks(); ++b) {
-    const uint32_t left = pass.cols - b * kBlock, pairs = left < kBlock ? (left + 1) / 2 : kBlock / 2;
-    const uint16_t* block = weights + size_t{b} * kBlock * kRowGroup;
-    for (uint32_t pair = 0; pair < pairs; ++pair) {
-      const uint16_t* columns = block + size_t{pair} * 2 * kRowGroup;
-      __builtin_prefetch(reinterpret_cast<const std::byte*>(columns) + kAheadBytes, 0, 2);
-      Weights::StorePair(columns, left - 2 * pair, s.w_high[g][b][pair], s.w_low[g][b][pair]);
-    }
-    for (uint32_t pair = pairs; pair < kBlock / 2; ++pair) {
-      _mm512_store_si512(s.w_high[g][b][pair], _mm512_setzero_si512());
-      _mm512_store_si512(s.w_low[g][b][pair], _mm512_setzero_si512());
-    }
+KVIST_INLINE void UnpackBlock(const uint16_t* group, const Pass& pass, uint32_t b, uint32_t g, uint32_t to,
+                              Scratch& s) {
+  const uint32_t left = pass.cols - b * kBlock, pairs = left < kBlock ? (left + 1) / 2 : kBlock / 2;
+  const uint16_t* columns = group + (size_t{pass.begin} + b * kBlock) * kRowGroup;
+  for (uint32_t pair = 0; pair < pairs; ++pair, columns += 2 * kRowGroup) {
+    __builtin_prefetch(reinterpret_cast<const std::byte*>(columns) + kAheadBytes, 0, 2);
+    Weights::StorePair(columns, left - 2 * pair, s.w_high[g][to][pair], s.w_low[g][to][pair]);
+  }
+  for (uint32_t pair = pairs; pair < kBlock / 2; ++pair) {
+    _mm512_store_si512(s.w_high[g][to][pair], _mm512_setzero_si512());
+    _mm512_store_si512(s.w_low[g][to][pair], _mm512_setzero_si512());
   }
 }
 
@@ -160,9 +157,25 @@ KVIST_INLINE void LoadTwo(const BrainTile (*place)[kStripBlocks], uint32_t b) {
   if constexpr (count > 1) LoadTile<first + 1>(place[1][b], kRowBytes);
 }
 
-/// One pass for `groups` groups from `group` and `tiles` token tiles from `tile`.
+/// Adds block `b`, whose weights are block `from` of their places, for the token tiles from `tile`.
 template <class Weights, uint32_t tiles, uint32_t groups>
-void RunTiles(const Task& task, const Pass& pass, uint32_t tile, uint32_t group, Scratch& s) {
+KVIST_INLINE void AddBlock(const Scratch& s, uint32_t tile, uint32_t b, uint32_t from) {
+  LoadTwo<4, tiles>(s.x_high + tile, b);
+  if constexpr (Weights::kLow) {
+    LoadTwo<6, groups>(s.w_high, from);
+    AddProducts<tiles, groups>();
+    LoadTwo<6, groups>(s.w_low, from);
+    AddProducts<tiles, groups>();
+  }
+  LoadTwo<6, groups>(s.w_high, from);
+  if constexpr (!Weights::kLow) AddProducts<tiles, groups>();
+  LoadTwo<4, tiles>(s.x_low + tile, b);
+  AddProducts<tiles, groups>();
+}
+
+/// Sums of `groups` groups from `group` and `tiles` token tiles from `tile`, whose blocks `add` adds.
+template <uint32_t tiles, uint32_t groups, class Add>
+KVIST_INLINE void Sum(const Task& task, const Pass& pass, uint32_t tile, uint32_t group, Scratch& s, Add add) {
   const bool first = pass.begin == 0;
   const auto corner = [&](uint32_t t, uint32_t g) __attribute__((always_inline)) {
     return CornerOf(task, pass, tile + t, group + g);
@@ -171,36 +184,59 @@ void RunTiles(const Task& task, const Pass& pass, uint32_t tile, uint32_t group,
   if constexpr (groups > 1) StartSum<1>(corner(0, 1), first, s);
   if constexpr (tiles > 1) StartSum<2>(corner(1, 0), first, s);
   if constexpr (tiles > 1 && groups > 1) StartSum<3>(corner(1, 1), first, s);
-  for (uint32_t b = 0; b < pass.Blocks(); ++b) {
-    LoadTwo<4, tiles>(s.x_high + tile, b);
-    if constexpr (Weights::kLow) {
-      LoadTwo<6, groups>(s.w_high, b);
-      AddProducts<tiles, groups>();
-      LoadTwo<6, groups>(s.w_low, b);
-      AddProducts<tiles, groups>();
-      LoadTwo<6, groups>(s.w_high, b);
-    } else {
-      LoadTwo<6, groups>(s.w_high, b);
-      AddProducts<tiles, groups>();
-    }
-    LoadTwo<4, tiles>(s.x_low + tile, b);
-    AddProducts<tiles, groups>();
-  }
+  add();
   EndSum<0>(corner(0, 0), s);
   if constexpr (groups > 1) EndSum<1>(corner(0, 1), s);
   if constexpr (tiles > 1) EndSum<2>(corner(1, 0), s);
   if constexpr (tiles > 1 && groups > 1) EndSum<3>(corner(1, 1), s);
 }
 
+/// Token tiles from `tile` against unpacked groups.
+template <class Weights, uint32_t tiles, uint32_t groups>
+void RunTiles(const Task& task, const Pass& pass, uint32_t tile, uint32_t group, Scratch& s) {
+  Sum<tiles, groups>(
+      task, pass, tile, group, s, [&]() __attribute__((always_inline)) {
+        for (uint32_t b = 0; b < pass.Blocks(); ++b) AddBlock<Weights, tiles, groups>(s, tile, b, b);
+      });
+}
+
+/// Where a group's weights start.
+KVIST_INLINE const uint16_t* GroupAt(const Task& task, uint32_t group) {
+  const size_t group_bytes = (size_t{task.w.cols} * kRowGroup * sizeof(uint16_t) + 63) / 64 * 64;
+  return reinterpret_cast<const uint16_t*>(task.w.data + group * group_bytes);
+}
+
+/// One tile of tokens, where each weight is used once: unpacking keeps a block ahead of multiplying, no more, so that
+/// what it writes stays in the first-level cache.
+template <class Weights, uint32_t groups>
+void RunOneTile(const Task& task, const Pass& pass, uint32_t group, Scratch& s) {
+  const auto unpack = [&](uint32_t b) __attribute__((always_inline)) {
+    for (uint32_t g = 0; g < groups; ++g) UnpackBlock<Weights>(GroupAt(task, group + g), pass, b, g, b % 2, s);
+  };
+  ConfigureRows(pass.tokens);
+  Sum<1, groups>(
+      task, pass, 0, group, s, [&]() __attribute__((always_inline)) {
+        unpack(0);
+        for (uint32_t b = 0; b < pass.Blocks(); ++b) {
+          if (b + 1 < pass.Blocks()) unpack(b + 1);
+          AddBlock<Weights, 1, groups>(s, 0, b, b % 2);
+        }
+      });
+}
+
 /// One pass for `groups` groups from `group` and all tokens of the pass.
 template <class Weights, uint32_t groups>
 void RunGroups(const Task& task, const Pass& pass, uint32_t group, Scratch& s) {
-  const size_t group_bytes = (size_t{task.w.cols} * kRowGroup * sizeof(uint16_t) + 63) / 64 * 64;
+  if (pass.tokens <= kTile) {
+    RunOneTile<Weights, groups>(task, pass, group, s);
+    return;
+  }
   for (uint32_t g = 0; g < groups; ++g) {
-    UnpackStrip<Weights>(reinterpret_cast<const uint16_t*>(task.w.data + (group + g) * group_bytes), pass, g, s);
+    const uint16_t* weights = GroupAt(task, group + g);
+    for (uint32_t b = 0; b < pass.Blocks(); ++b) UnpackBlock<Weights>(weights, pass, b, g, b, s);
   }
   const uint32_t full = pass.tokens / kTile, rest = pass.tokens % kTile;
-  if (full > 0) ConfigureRows(kTile);
+  ConfigureRows(kTile);
   uint32_t tile = 0;
   for (; tile + kPair <= full; tile += kPair) RunTiles<Weights, kPair, groups>(task, pass, tile, group, s);
   if (tile < full) RunTiles<Weights, 1, groups>(task, pass, tile++, group, s);
