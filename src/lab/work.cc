@@ -33,9 +33,9 @@ Work WorkOfStep(const model::Model& model, uint32_t sequences, uint32_t tokens, 
       const bool head = model.graph.buffers[linear->out.value].output_rows;
       const double rows = double{1} * sequences * (head ? (sample ? 1 : 0) : tokens);
       if (rows == 0) continue;
-      const GgufTensor& tensor = *model.graph.weights[linear->weight.value].tensor;
-      work.bytes += static_cast<double>(tensor.bytes.size());
-      work.multiply_adds += rows * static_cast<double>(tensor.Elements());
+      const model::Weight& weight = model.graph.weights[linear->weight.value];
+      work.bytes += static_cast<double>(weight.file_bytes());
+      work.multiply_adds += rows * static_cast<double>(weight.elements());
     } else if (const auto* attention = std::get_if<model::Attention>(&op)) {
       const View view = ViewOf(tokens, depth, attention->window);
       const double width = double{1} * spec.key_width + spec.value_width;

@@ -1,11 +1,32 @@
 #include "model/graph.h"
 
 #include <algorithm>
+#include <span>
 
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 
 namespace kvist::model {
+namespace {
+
+/// Writers leave out last dimensions of 1.
+bool SameShape(std::span<const uint64_t> a, std::span<const uint64_t> b) {
+  const auto strip = [](std::span<const uint64_t> dims) {
+    while (dims.size() > 1 && dims.back() == 1) dims = dims.first(dims.size() - 1);
+    return dims;
+  };
+  return std::ranges::equal(strip(a), strip(b));
+}
+
+}  // namespace
+
+uint32_t Weight::cols() const {
+  return role == WeightRole::kVector ? 1 : static_cast<uint32_t>(tensor->dims[0]);
+}
+
+uint64_t Weight::row_bytes() const {
+  return RowBytes(tensor->dtype, cols());
+}
 
 void GraphBuilder::BeginLayer(uint32_t layer) {
   layer_ = layer;
@@ -25,17 +46,23 @@ bool GraphBuilder::Has(std::string_view weight) const {
   return file_.FindTensor(FullName(weight)) != nullptr;
 }
 
-WeightId GraphBuilder::AddWeight(std::string_view name, WeightRole role, std::vector<uint64_t> dims) {
+WeightId GraphBuilder::AddWeight(std::string_view name, WeightRole role, std::vector<uint64_t> dims, uint32_t first_row,
+                                 uint32_t rows) {
   std::string full = FullName(name);
   const GgufTensor* tensor = file_.FindTensor(full);
   if (tensor == nullptr) {
     status_.Update(absl::InvalidArgumentError(Cat(file_.label(), ": tensor ", full, " is missing")));
-  } else if (tensor->dims != dims) {
+  } else if (!SameShape(tensor->dims, dims)) {
     status_.Update(absl::InvalidArgumentError(Cat(file_.label(), ": tensor ", full, " has shape [",
                                                   absl::StrJoin(tensor->dims, ", "), "], expected [",
                                                   absl::StrJoin(dims, ", "), "]")));
   }
-  graph_.weights.push_back({tensor, role});
+  const uint64_t all_rows = role == WeightRole::kVector ? dims[0] : dims[1];
+  graph_.weights.push_back({.tensor = tensor,
+                            .role = role,
+                            .first_row = first_row,
+                            .rows = rows == 0 ? static_cast<uint32_t>(all_rows) : rows,
+                            .experts = role == WeightRole::kExperts ? static_cast<uint32_t>(dims[2]) : 1});
   return WeightId{static_cast<uint32_t>(graph_.weights.size() - 1)};
 }
 
@@ -80,11 +107,12 @@ void GraphBuilder::HeadNorm(BufferId x, std::string_view weight, uint32_t heads)
   graph_.ops.push_back(RmsNorm{x, x, id, heads, spec_.key_width});
 }
 
-BufferId GraphBuilder::Linear(BufferId x, std::string_view name, uint32_t out_width) {
+BufferId GraphBuilder::LinearRows(BufferId x, std::string_view name, uint32_t first_row, uint32_t out_width,
+                                  uint32_t tensor_rows) {
   std::string weight = Cat(name, ".weight"), bias = Cat(name, ".bias");
   model::Linear op{.x = x, .out = {}, .weight = {}, .bias = {}};
-  op.weight = AddWeight(weight, WeightRole::kMatrix, {widths_[x.value], out_width});
-  if (Has(bias)) op.bias.push_back(AddWeight(bias, WeightRole::kVector, {out_width}));
+  op.weight = AddWeight(weight, WeightRole::kMatrix, {widths_[x.value], tensor_rows}, first_row, out_width);
+  if (Has(bias)) op.bias.push_back(AddWeight(bias, WeightRole::kVector, {tensor_rows}, first_row, out_width));
   op.out = Scratch(out_width, graph_.buffers[x.value].output_rows);
   graph_.ops.push_back(op);
   return op.out;
@@ -101,8 +129,9 @@ BufferId GraphBuilder::Attention(BufferId q, BufferId k, BufferId v, float scale
 }
 
 BufferId GraphBuilder::Gated(BufferId gate, BufferId up, Activation activation) {
-  BufferId out = Scratch(spec_.ffn_width);
-  graph_.ops.push_back(model::Gated{gate, up, out, spec_.ffn_width, activation});
+  const uint32_t width = widths_[gate.value];
+  BufferId out = Scratch(width);
+  graph_.ops.push_back(model::Gated{gate, up, out, width, activation});
   return out;
 }
 

@@ -4,6 +4,7 @@
 /// A model as a flat list of operations over numbered buffers. An architecture file builds it once; an executor
 /// prepares it for its device and runs it for every step. Plain data. Non-goals: how an operation is computed.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -29,14 +30,29 @@ struct Buffer {
 
 enum class WeightRole : uint8_t {
   kMatrix,     ///< [rows, cols] for Linear.
+  kExperts,    ///< [experts, rows, cols] for ExpertMlp: one matrix after another.
   kEmbedding,  ///< [vocab, width], read row by row.
   kVector,     ///< Norm weight or bias.
 };
 
-/// A tensor of the file with the role it plays. One tensor may have two roles (tied embedding and head).
+/// A tensor of the file, or some of its rows, with the role it plays. One tensor may be several weights: a tied
+/// embedding and head, or queries, keys and values in one tensor.
 struct Weight {
   const GgufTensor* tensor = nullptr;
   WeightRole role = WeightRole::kMatrix;
+  uint32_t first_row = 0;  ///< Where it begins in the tensor.
+  uint32_t rows = 0;       ///< Rows of a matrix (each expert's), elements of a vector.
+  uint32_t experts = 1;
+
+  /// Of one row as it lies in the file; of one element of a vector.
+  uint64_t row_bytes() const;
+  /// Elements of one row; 1 for a vector.
+  uint32_t cols() const;
+  /// Where the weight begins in the file.
+  const std::byte* data() const { return tensor->bytes.data() + first_row * row_bytes(); }
+  /// Of all its rows and experts.
+  uint64_t elements() const { return uint64_t{rows} * experts * cols(); }
+  uint64_t file_bytes() const { return uint64_t{rows} * experts * row_bytes(); }
 };
 
 enum class Activation : uint8_t { kSilu, kGeluTanh };
@@ -115,9 +131,14 @@ class GraphBuilder {
   /// Norm of each head by itself, in place.
   void HeadNorm(BufferId x, std::string_view weight, uint32_t heads);
   /// `name`.weight, and `name`.bias where the file has one.
-  BufferId Linear(BufferId x, std::string_view name, uint32_t out_width);
+  BufferId Linear(BufferId x, std::string_view name, uint32_t out_width) {
+    return LinearRows(x, name, 0, out_width, out_width);
+  }
+  /// The same for rows [first_row, first_row + out_width) of a tensor of `tensor_rows`, which holds several matrices.
+  BufferId LinearRows(BufferId x, std::string_view name, uint32_t first_row, uint32_t out_width, uint32_t tensor_rows);
   void Rope(BufferId x, uint32_t heads, uint16_t rope);
   BufferId Attention(BufferId q, BufferId k, BufferId v, float scale, uint32_t window = 0);
+  /// Elements of a row: those of `gate`.
   BufferId Gated(BufferId gate, BufferId up, Activation activation);
   /// x += y
   void AddTo(BufferId x, BufferId y);
@@ -128,7 +149,9 @@ class GraphBuilder {
 
  private:
   std::string FullName(std::string_view name) const;
-  WeightId AddWeight(std::string_view name, WeightRole role, std::vector<uint64_t> dims);
+  /// @param dims  what the whole tensor must have, the row first.
+  WeightId AddWeight(std::string_view name, WeightRole role, std::vector<uint64_t> dims, uint32_t first_row = 0,
+                     uint32_t rows = 0);
   BufferId NewBuffer(uint32_t width, bool output_rows);
   BufferId Scratch(uint32_t width, bool output_rows = false);
 

@@ -12,6 +12,23 @@ namespace {
 /// Groups that one worker packs between two looks at the counter.
 constexpr uint32_t kGroupsPerTask = 64;
 
+bool IsPacked(model::WeightRole role) {
+  return role == model::WeightRole::kMatrix || role == model::WeightRole::kExperts;
+}
+
+/// All experts of a weight, or its one matrix.
+void PackMatrices(const model::Weight& weight, ThreadPool& pool, std::byte* packed) {
+  const DType dtype = weight.tensor->dtype;
+  const uint32_t rows = weight.rows, cols = weight.cols(), groups = kernels::RowGroups(rows);
+  const size_t source_bytes = rows * weight.row_bytes(), packed_bytes = kernels::PackedBytes(dtype, rows, cols);
+  const uint32_t tasks = (groups + kGroupsPerTask - 1) / kGroupsPerTask;  // Of one expert.
+  pool.ForEach(weight.experts * tasks, [&](uint32_t task) {
+    const uint32_t expert = task / tasks, begin = task % tasks * kGroupsPerTask;
+    kernels::PackRowGroups(dtype, weight.data() + expert * source_bytes, rows, cols, begin,
+                           std::min(groups, begin + kGroupsPerTask), packed + expert * packed_bytes);
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<Weights> Weights::Pack(std::shared_ptr<const model::Model> model, ThreadPool& pool,
@@ -24,34 +41,30 @@ absl::StatusOr<Weights> Weights::Pack(std::shared_ptr<const model::Model> model,
   size_t total = 0;
   for (size_t i = 0; i < table.size(); ++i) {
     const GgufTensor& tensor = *table[i].tensor;
+    Entry& entry = weights.entries_[i];
     if (table[i].role == model::WeightRole::kVector) {
-      size_t elements = tensor.Elements();
-      weights.entries_[i].vector.resize(elements);
+      entry.vector.resize(table[i].rows);
       if (InfoOf(tensor.dtype).block_elements != 1) {
         return absl::UnimplementedError(
             Cat("tensor ", tensor.name, ": norms and biases of type ", InfoOf(tensor.dtype).name));
       }
-      DequantizeRow(tensor.dtype, tensor.bytes.data(), elements, weights.entries_[i].vector.data());
-    } else if (table[i].role == model::WeightRole::kMatrix) {
-      uint32_t cols = static_cast<uint32_t>(tensor.dims[0]), rows = static_cast<uint32_t>(tensor.dims[1]);
+      DequantizeRow(tensor.dtype, table[i].data(), entry.vector.size(), entry.vector.data());
+    } else if (IsPacked(table[i].role)) {
+      const uint32_t rows = table[i].rows, cols = table[i].cols();
       KVIST_RETURN_IF_ERROR(Annotate(kernels::CheckPackable(tensor.dtype, rows, cols), Cat("tensor ", tensor.name)));
-      weights.entries_[i].matrix = {tensor.dtype, rows, cols, nullptr};
+      entry.matrix = {tensor.dtype, rows, cols, nullptr};
+      entry.matrix_bytes = kernels::PackedBytes(tensor.dtype, rows, cols);
       offsets[i] = total;
-      total += kernels::PackedBytes(tensor.dtype, rows, cols);
+      total += table[i].experts * entry.matrix_bytes;
     }
   }
   KVIST_ASSIGN_OR_RETURN(weights.memory_, AnonymousMemory::Map(total));
   for (size_t i = 0; i < table.size(); ++i) {
-    if (table[i].role != model::WeightRole::kMatrix) continue;
-    kernels::PackedMatrix& matrix = weights.entries_[i].matrix;
+    if (!IsPacked(table[i].role)) continue;
     std::byte* packed = weights.memory_.data() + offsets[i];
-    matrix.data = packed;
-    const uint32_t groups = kernels::RowGroups(matrix.rows);
-    pool.ForEach((groups + kGroupsPerTask - 1) / kGroupsPerTask, [&](uint32_t task) {
-      uint32_t begin = task * kGroupsPerTask, end = std::min(groups, begin + kGroupsPerTask);
-      kernels::PackRowGroups(matrix.dtype, table[i].tensor->bytes.data(), matrix.rows, matrix.cols, begin, end, packed);
-    });
-    if (progress) progress(offsets[i] + kernels::PackedBytes(matrix.dtype, matrix.rows, matrix.cols), total);
+    weights.entries_[i].matrix.data = packed;
+    PackMatrices(table[i], pool, packed);
+    if (progress) progress(offsets[i] + table[i].experts * weights.entries_[i].matrix_bytes, total);
   }
   return weights;
 }

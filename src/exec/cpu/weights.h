@@ -2,7 +2,8 @@
 
 /// @file
 /// A model's weights as the CPU kernels read them: matrices packed once at load, vectors as f32, embedding rows read
-/// from the mapped file. Immutable after Pack. Threads: any.
+/// from the mapped file. Rows of a tensor that holds several matrices, and each expert, are a packed matrix of their
+/// own, which begins with a row group of its own. Immutable after Pack. Threads: any.
 
 #include <functional>
 #include <memory>
@@ -26,8 +27,10 @@ class Weights {
   static absl::StatusOr<Weights> Pack(std::shared_ptr<const model::Model> model, ThreadPool& pool,
                                       const LoadProgress& progress);
 
-  /// REQUIRES: the weight's role fits.
+  /// REQUIRES: the weight's role fits. Of experts, the first one.
   const kernels::PackedMatrix& Matrix(model::WeightId id) const { return entries_[id.value].matrix; }
+  /// Bytes of one packed matrix: expert e lies e times so many behind the first.
+  size_t MatrixBytes(model::WeightId id) const { return entries_[id.value].matrix_bytes; }
   const float* Vector(model::WeightId id) const { return entries_[id.value].vector.data(); }
   /// Dequantises one row of an embedding table. @param out [width]
   void EmbeddingRow(model::WeightId id, TokenId token, float* out) const;
@@ -37,6 +40,7 @@ class Weights {
  private:
   struct Entry {
     kernels::PackedMatrix matrix{};
+    size_t matrix_bytes = 0;
     std::vector<float> vector;
   };
   std::shared_ptr<const model::Model> model_;
