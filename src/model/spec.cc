@@ -29,6 +29,12 @@ class Keys {
   absl::StatusOr<uint32_t> U32Or(std::string_view suffix, uint32_t fallback, uint32_t max) const {
     return file_.Has(Name(suffix)) ? U32(suffix, max) : fallback;
   }
+  /// 0 where the key is absent or says so.
+  absl::StatusOr<uint32_t> U32OrZero(std::string_view suffix, uint32_t max) const {
+    if (!file_.Has(Name(suffix))) return 0;
+    KVIST_ASSIGN_OR_RETURN(uint32_t value, FirstU32(suffix));
+    return value == 0 ? absl::StatusOr<uint32_t>(0u) : U32(suffix, max);
+  }
   absl::StatusOr<float> F32Or(std::string_view suffix, float fallback) const {
     return file_.Has(Name(suffix)) ? file_.GetF32(Name(suffix)) : fallback;
   }
@@ -93,21 +99,48 @@ absl::Status ApplyYarn(const Keys& keys, double factor, double base, uint32_t or
   return absl::OkStatus();
 }
 
-absl::Status ApplyFactors(const GgufFile& file, const GgufTensor& tensor, RopeSpec& rope) {
-  if (tensor.dtype != DType::kF32 || tensor.Elements() != rope.inv_freq.size()) {
+/// Divides each frequency by its factor.
+absl::Status ApplyFactors(const GgufFile& file, const GgufTensor& tensor, std::vector<double>& inv_freq) {
+  if (tensor.dtype != DType::kF32 || tensor.Elements() != inv_freq.size()) {
     return absl::InvalidArgumentError(Cat(file.label(), ": tensor ", tensor.name, " has ", tensor.Elements(),
                                           " elements of type ", InfoOf(tensor.dtype).name, ", expected ",
-                                          rope.inv_freq.size(), " of f32"));
+                                          inv_freq.size(), " of f32"));
   }
-  for (size_t i = 0; i < rope.inv_freq.size(); ++i) {
+  for (size_t i = 0; i < inv_freq.size(); ++i) {
     float factor = 0;
     std::memcpy(&factor, tensor.bytes.data() + i * sizeof(float), sizeof(float));
     if (!(factor > 0) || !std::isfinite(factor)) {
       return absl::InvalidArgumentError(
           Cat(file.label(), ": tensor ", tensor.name, " element ", i, " is ", factor, ", expected a positive number"));
     }
-    rope.inv_freq[i] /= factor;
+    inv_freq[i] /= factor;
   }
+  return absl::OkStatus();
+}
+
+absl::Status ApplyLongRope(const GgufFile& file, const Keys& keys, uint32_t context_length, RopeSpec& rope) {
+  const GgufTensor* short_factors = file.FindTensor("rope_factors_short.weight");
+  const GgufTensor* long_factors = file.FindTensor("rope_factors_long.weight");
+  if (short_factors == nullptr || long_factors == nullptr) {
+    return absl::InvalidArgumentError(
+        Cat(file.label(), ": tensor rope_factors_", short_factors == nullptr ? "short" : "long", ".weight is missing"));
+  }
+  KVIST_ASSIGN_OR_RETURN(rope.long_beyond, keys.U32("rope.scaling.original_context_length", 1u << 30));
+  if (rope.long_beyond < 2) {
+    return absl::InvalidArgumentError(Cat(file.label(), ": ", keys.Name("rope.scaling.original_context_length"), " is ",
+                                          rope.long_beyond, ", expected at least 2"));
+  }
+  rope.long_inv_freq = rope.inv_freq;
+  KVIST_RETURN_IF_ERROR(ApplyFactors(file, *short_factors, rope.inv_freq));
+  KVIST_RETURN_IF_ERROR(ApplyFactors(file, *long_factors, rope.long_inv_freq));
+  const double stretch = double{1} * context_length / rope.long_beyond;
+  if (stretch > 1) rope.magnitude = std::sqrt(1 + std::log(stretch) / std::log(rope.long_beyond));
+  KVIST_ASSIGN_OR_RETURN(float given, keys.F32Or("rope.scaling.attn_factor", static_cast<float>(rope.magnitude)));
+  if (!(given > 0) || !std::isfinite(given)) {
+    return absl::InvalidArgumentError(
+        Cat(file.label(), ": ", keys.Name("rope.scaling.attn_factor"), " is ", given, ", expected a positive number"));
+  }
+  if (file.Has(keys.Name("rope.scaling.attn_factor"))) rope.magnitude = given;
   return absl::OkStatus();
 }
 
@@ -125,7 +158,8 @@ absl::StatusOr<ModelSpec> ReadSpec(const GgufFile& file) {
     return absl::InvalidArgumentError(Cat(file.label(), ": ", keys.Name("attention.layer_norm_rms_epsilon"), " is ",
                                           spec.norm_epsilon, ", expected 0 to 1"));
   }
-  KVIST_ASSIGN_OR_RETURN(spec.sliding_window, keys.U32Or("attention.sliding_window", 0, 1u << 30));
+  // Some writers say 0 where there are no windows.
+  KVIST_ASSIGN_OR_RETURN(spec.sliding_window, keys.U32OrZero("attention.sliding_window", 1u << 30));
   KVIST_ASSIGN_OR_RETURN(spec.logit_softcap, keys.F32Or("final_logit_softcapping", 0.0f));
   const GgufTensor* embedding = file.FindTensor("token_embd.weight");
   if (embedding == nullptr || embedding->dims.size() != 2 || embedding->dims[0] != spec.width ||
@@ -138,7 +172,7 @@ absl::StatusOr<ModelSpec> ReadSpec(const GgufFile& file) {
 }
 
 RopeSpec PlainRope(uint32_t dims, double base, bool half_split) {
-  RopeSpec rope{.dims = dims, .half_split = half_split, .inv_freq = {}};
+  RopeSpec rope{.dims = dims, .half_split = half_split, .inv_freq = {}, .long_inv_freq = {}};
   for (uint32_t i = 0; i < dims / 2; ++i) rope.inv_freq.push_back(std::pow(base, -2.0 * i / dims));
   return rope;
 }
@@ -161,13 +195,16 @@ absl::StatusOr<RopeSpec> ReadRope(const GgufFile& file, const ModelSpec& spec, b
     KVIST_ASSIGN_OR_RETURN(uint32_t original,
                            keys.U32Or("rope.scaling.original_context_length", spec.context_length, 1u << 30));
     KVIST_RETURN_IF_ERROR(ApplyYarn(keys, factor, base, original, rope));
-  } else if (type != "none") {
+  } else if (type != "none" && type != "longrope") {
     return absl::UnimplementedError(
         Cat(file.label(), ": ", keys.Name("rope.scaling.type"), " \"", type, "\" is not supported"));
   }
   if (const GgufTensor* factors = file.FindTensor("rope_freqs.weight")) {
-    KVIST_RETURN_IF_ERROR(ApplyFactors(file, *factors, rope));
+    KVIST_RETURN_IF_ERROR(ApplyFactors(file, *factors, rope.inv_freq));
   }
+  // Not every writer names the type.
+  const bool has_factors = file.FindTensor("rope_factors_short.weight") || file.FindTensor("rope_factors_long.weight");
+  if (type == "longrope" || has_factors) KVIST_RETURN_IF_ERROR(ApplyLongRope(file, keys, spec.context_length, rope));
   return rope;
 }
 

@@ -17,7 +17,15 @@ struct RopeSpec {
   uint32_t dims = 0;             ///< Rotated dimensions of a head; even.
   bool half_split = false;       ///< Pairs (i, i + dims/2) instead of (2i, 2i + 1).
   std::vector<double> inv_freq;  ///< [dims / 2] radians per position, scaling applied.
-  double magnitude = 1.0;        ///< Multiplies cos and sin (YaRN's attention factor).
+  /// Empty, or taken instead of inv_freq by an executor that is opened for contexts of more tokens than `long_beyond`.
+  std::vector<double> long_inv_freq;
+  uint32_t long_beyond = 0;
+  double magnitude = 1.0;  ///< Multiplies cos and sin (the attention factor of YaRN and LongRoPE).
+
+  /// For an executor that is opened for contexts of `context_tokens`.
+  const std::vector<double>& FrequenciesFor(uint32_t context_tokens) const {
+    return !long_inv_freq.empty() && context_tokens > long_beyond ? long_inv_freq : inv_freq;
+  }
 };
 
 /// What every architecture reads. Token and feature counts are plain numbers.
@@ -40,9 +48,10 @@ struct ModelSpec {
 absl::StatusOr<ModelSpec> ReadSpec(const GgufFile& file);
 
 /// Rotary frequencies from the file's base and scaling keys (none, linear, YaRN) and, where present, the per-dimension
-/// factors of `rope_freqs.weight` (Llama 3).
-/// Source of YaRN: Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", ICLR 2024,
-/// section 3.
+/// factors of `rope_freqs.weight` (Llama 3) or of `rope_factors_short.weight` and `rope_factors_long.weight`
+/// (LongRoPE). Sources: Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", ICLR 2024,
+/// section 3; Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", ICML 2024, and the factors
+/// and the magnitude sqrt(1 + ln(context / original) / ln(original)) published with Phi-3.
 absl::StatusOr<RopeSpec> ReadRope(const GgufFile& file, const ModelSpec& spec, bool half_split);
 
 /// Unscaled frequencies for `base`.

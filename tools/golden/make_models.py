@@ -32,6 +32,16 @@ def rope(kind, **more):
     return dict(rope_parameters={"rope_type": kind, "rope_theta": 10000.0, **more})
 
 
+EXPERTS = SMALL | dict(rope("default"), num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True)
+PHI = {k: v for k, v in SMALL.items() if k != "head_dim"}
+CONTEXTS = {"phi3_short": 256}  # What the server is opened for, where that is not all that the model was trained for.
+
+
+def long_rope(original):
+    return rope("longrope", partial_rotary_factor=0.75, short_factor=[1.0, 1.0, 1.125, 1.25, 1.375, 1.5],
+                long_factor=[1.0, 1.25, 2.0, 5.0, 9.0, 15.0]) | dict(original_max_position_embeddings=original)
+
+
 # name: (architecture, tensor type of matrices, configuration, what it is there for)
 MODELS = {
     "llama": ("llama", Q.F16, LLAMA | dict(tie_word_embeddings=False), "grouped queries, a head of its own"),
@@ -51,6 +61,19 @@ MODELS = {
             "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}),
         "windows of 16 in all layers but the sixth, which has its own scaled rotary base; four norms a layer"),
+    "phi3": ("phi3", Q.F16, PHI | rope("default", partial_rotary_factor=0.5) | dict(
+        sliding_window=16, intermediate_size=72, tie_word_embeddings=False),
+        "fused projections (rows of ffn_up begin inside a group of 16), half of a head rotated, windows of 16"),
+    "phi3_long": ("phi3", Q.F16, PHI | ONE | long_rope(64),
+                  "the long rotary factors and the magnitude of LongRoPE"),
+    "phi3_short": ("phi3", Q.F16, PHI | ONE | long_rope(256),
+                   "the short rotary factors: opened for a context of 256"),
+    "qwen3moe": ("qwen3moe", Q.F16, EXPERTS, "two of eight experts"),
+    "qwen3moe_all": ("qwen3moe", Q.F16, EXPERTS | ONE | dict(num_experts=4, num_experts_per_tok=4, norm_topk_prob=False),
+                     "every expert, weights not normalised"),
+    "qwen3moe_one": ("qwen3moe", Q.F16, EXPERTS | ONE | dict(num_experts=5, num_experts_per_tok=1, norm_topk_prob=False),
+                     "one expert of five, weighted by its probability"),
+    "qwen3moe_q4_0": ("qwen3moe", Q.Q4_0, EXPERTS | ONE | dict(num_experts_per_tok=3), "three of eight experts of Q4_0, a router of F32"),
     "f32": ("llama", Q.F32, NARROW, "F32 matrices"),
     "bf16": ("llama", Q.BF16, NARROW, "BF16 matrices"),
     "q8_0": ("llama", Q.Q8_0, LLAMA | ONE, "Q8_0 matrices"),
@@ -97,12 +120,14 @@ def random_parameter(rng, arch, kind, name, shape):
         return rng.normal(0, 2 / shape[1] ** 0.5, shape)
     sharp = 1.6 if kind == Q.F16 else 0.9
     gain = sharp if "q_proj" in name or "k_proj" in name else 1.2
-    return rng.normal(0, gain / shape[1] ** 0.5, shape)
+    if name.endswith("mlp.gate.weight"):  # A router that is sure, so that rounded activations seldom choose otherwise.
+        gain = 2.0 if kind == Q.F16 else 6.0
+    return rng.normal(0, gain / shape[-1] ** 0.5, shape)
 
 
-def stored(rng, kind, array):
+def stored(rng, kind, name, array):
     """(what the file holds, what that is worth as float32)."""
-    if array.ndim == 1:
+    if array.ndim == 1 or "ffn_gate_inp" in name:
         return array.astype(np.float32), array.astype(np.float32)
     if kind in (Q.Q4_K, Q.Q5_K, Q.Q6_K):  # The library can read these but not write them.
         raw = random_k_blocks(rng, kind, *array.shape, array.std())
@@ -148,11 +173,21 @@ def write_keys(w, arch, name, c, kind):
     w.add_feed_forward_length(c.intermediate_size)
     w.add_head_count(c.num_attention_heads)
     w.add_head_count_kv(c.num_key_value_heads)
-    w.add_key_length(c.head_dim)
-    w.add_value_length(c.head_dim)
-    w.add_rope_dimension_count(c.head_dim)
-    w.add_layer_norm_rms_eps(c.rms_norm_eps)
     r = c.rope_parameters
+    if arch == "phi3":
+        w.add_rope_dimension_count(int(c.hidden_size // c.num_attention_heads * r["partial_rotary_factor"]))
+        w.add_sliding_window(c.sliding_window or 0)
+    else:
+        w.add_key_length(c.head_dim)
+        w.add_value_length(c.head_dim)
+        w.add_rope_dimension_count(c.head_dim)
+    w.add_layer_norm_rms_eps(c.rms_norm_eps)
+    if arch == "qwen3moe":
+        w.add_expert_count(c.num_experts)
+        w.add_expert_used_count(c.num_experts_per_tok)
+        w.add_expert_feed_forward_length(c.moe_intermediate_size)
+        if not c.norm_topk_prob:
+            w.add_expert_weights_norm(False)
     if arch == "gemma3":
         w.add_sliding_window(c.sliding_window)
         r = r["full_attention"]
@@ -160,7 +195,7 @@ def write_keys(w, arch, name, c, kind):
     if r["rope_type"] in ("linear", "yarn"):
         w.add_rope_scaling_type(gguf.RopeScalingType(r["rope_type"]))
         w.add_rope_scaling_factor(r["factor"])
-    if r["rope_type"] == "yarn":
+    if r["rope_type"] in ("yarn", "longrope"):
         w.add_rope_scaling_orig_ctx_len(r["original_max_position_embeddings"])
 
 
@@ -168,7 +203,7 @@ def make(name, out):
     arch, kind, settings, purpose = MODELS[name]
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     config_class, model_class = oracle.CLASSES[arch]
-    config = config_class(vocab_size=VOCAB, attn_implementation="eager", pad_token_id=0, **settings)
+    config = config_class(vocab_size=VOCAB, pad_token_id=0, **settings, **oracle.PLAIN)
     model = model_class(config).double().eval()
 
     path = out / f"{name}.gguf"
@@ -178,21 +213,29 @@ def make(name, out):
     if config.rope_parameters.get("rope_type") == "llama3":
         plain = 1.0 / 10000.0 ** (torch.arange(0, config.head_dim, 2).double() / config.head_dim)
         w.add_tensor("rope_freqs.weight", llama3_factors(plain, model.model.rotary_emb.inv_freq.double()))
+    if config.rope_parameters.get("rope_type") == "longrope":
+        for kind_of_factor in ("long", "short"):
+            factors = np.array(config.rope_parameters[f"{kind_of_factor}_factor"], np.float32)
+            w.add_tensor(f"rope_factors_{kind_of_factor}.weight", factors)
     state = {}
     for theirs, parameter in model.state_dict().items():
         if theirs == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        ours = oracle.gguf_name(arch, theirs)
         value = random_parameter(rng, arch, kind, theirs, tuple(parameter.shape))
-        raw, worth = stored(rng, kind, oracle.to_gguf(arch, config, ours, value))
-        w.add_tensor(ours, raw, raw_dtype=kind if raw.dtype == np.uint8 else None)
-        state[theirs] = torch.from_numpy(np.array(oracle.from_gguf(arch, config, ours, worth), dtype=np.float64))
+        names, parts = oracle.gguf_names(arch, theirs), []
+        for ours, part in zip(names, oracle.cut(value, len(names))):
+            raw, worth = stored(rng, kind, ours, oracle.to_gguf(arch, config, ours, part))
+            w.add_tensor(ours, raw, raw_dtype=kind if raw.dtype == np.uint8 else None)
+            parts.append(oracle.from_gguf(arch, config, ours, worth))
+        state[theirs] = torch.from_numpy(np.array(np.concatenate(parts, axis=-2) if len(parts) > 1 else parts[0],
+                                                  dtype=np.float64))
     model.load_state_dict(state, strict=False)
     model.tie_weights()
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
     w.close()
+    oracle.fix_context(model, CONTEXTS.get(name, config.max_position_embeddings))
     write_golden(name, purpose, rng, path, model)
 
 
@@ -202,7 +245,7 @@ def write_golden(name, purpose, rng, path, model):
     assert np.isfinite(rows).all() and rows.std(axis=1).min() > 0.1, "degenerate model"
 
     # The file read back must be the same model: checks the reader that real_weights.py relies on.
-    again, _ = oracle.load(path)
+    again, _ = oracle.load(path, CONTEXTS.get(name))
     assert oracle.relative_rms(oracle.logits(again, tokens), rows) < 1e-6, name
     with oracle.Int8Activations(model):
         rounded = oracle.relative_rms(oracle.logits(model, tokens), rows)
@@ -211,7 +254,7 @@ def write_golden(name, purpose, rng, path, model):
     ids = sorted(rng.choice(VOCAB, IDS, replace=False).tolist())
     greedy, margins = oracle.greedy(model, tokens[:24], 24)
     golden = {
-        "file": path.name, "purpose": purpose, "tokens": tokens,
+        "file": path.name, "purpose": purpose, **({"context": CONTEXTS[name]} if name in CONTEXTS else {}), "tokens": tokens,
         "argmax": rows.argmax(axis=1), "argmax_margin": oracle.significant(order[:, -1] - order[:, -2], 4),
         "positions": POSITIONS, "ids": ids,
         "logits": rows[POSITIONS][:, ids], "logits_f16_kv": half[POSITIONS][:, ids],

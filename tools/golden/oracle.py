@@ -10,8 +10,10 @@ import pathlib
 import gguf
 import numpy as np
 import torch
-from transformers import (DynamicCache, Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers import (DynamicCache, Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM, Phi3Config,
+                          Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig,
+                          Qwen3MoeForCausalLM)
+from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeExperts
 
 torch.set_num_threads(1)  # Same order of additions everywhere.
 
@@ -20,7 +22,11 @@ CLASSES = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
     "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM),
+    "phi3": (Phi3Config, Phi3ForCausalLM),
+    "qwen3moe": (Qwen3MoeConfig, Qwen3MoeForCausalLM),
 }
+# Plain loops over the experts: other implementations take no 64-bit floats.
+PLAIN = dict(attn_implementation="eager", experts_implementation="eager")
 
 # Hugging Face name inside a layer -> GGUF name inside "blk.N.".
 LAYER_NAMES = {
@@ -38,6 +44,10 @@ LAYER_NAMES = {
     "mlp.down_proj.weight": "ffn_down.weight",
     "input_layernorm.weight": "attn_norm.weight",
     "post_attention_layernorm.weight": "ffn_norm.weight",
+    "self_attn.qkv_proj.weight": "attn_qkv.weight",
+    "mlp.gate_up_proj.weight": "ffn_up.weight",
+    "mlp.gate.weight": "ffn_gate_inp.weight",
+    "mlp.experts.down_proj": "ffn_down_exps.weight",
 }
 # Gemma has a norm before and after each half of a layer, so the common names mean other things there.
 GEMMA_NAMES = LAYER_NAMES | {
@@ -58,6 +68,19 @@ def gguf_name(arch, hf_name):
         return TOP_NAMES[hf_name]
     layer, rest = hf_name.removeprefix("model.layers.").split(".", 1)
     return f"blk.{layer}." + (GEMMA_NAMES if arch == "gemma3" else LAYER_NAMES)[rest]
+
+
+def gguf_names(arch, hf_name):
+    """The same, one or several: transformers has gate and up of all experts in one parameter, gate's rows first."""
+    if hf_name.endswith("experts.gate_up_proj"):
+        layer = hf_name.removeprefix("model.layers.").split(".", 1)[0]
+        return [f"blk.{layer}.ffn_gate_exps.weight", f"blk.{layer}.ffn_up_exps.weight"]
+    return [gguf_name(arch, hf_name)]
+
+
+def cut(array, count):
+    """`count` equal parts of the rows."""
+    return np.split(array, count, axis=-2) if count > 1 else [array]
 
 
 def heads_of(config, gguf_tensor_name):
@@ -126,13 +149,23 @@ class File:
     def rope(self):
         """transformers' rope parameters."""
         base = self.own("rope.freq_base", 10000.0)
+        if "rope_factors_long.weight" in self.tensors:
+            return self.partial_rope() | {
+                "rope_type": "longrope", "rope_theta": base,
+                "original_max_position_embeddings": self.own("rope.scaling.original_context_length"),
+                "short_factor": self.tensor("rope_factors_short.weight").tolist(),
+                "long_factor": self.tensor("rope_factors_long.weight").tolist()}
         kind, factor = self.own("rope.scaling.type", "none"), self.own("rope.scaling.factor", 1.0)
         if kind == "linear":
             return {"rope_type": "linear", "rope_theta": base, "factor": factor}
         if kind == "yarn":
             return {"rope_type": "yarn", "rope_theta": base, "factor": factor,
                     "original_max_position_embeddings": self.own("rope.scaling.original_context_length")}
-        return {"rope_type": "default", "rope_theta": base}
+        return self.partial_rope() | {"rope_type": "default", "rope_theta": base}
+
+    def partial_rope(self):
+        dims, head = self.own("rope.dimension_count"), self.own("embedding_length") // self.own("attention.head_count")
+        return {"partial_rotary_factor": dims / head} if self.arch == "phi3" else {}
 
     def config(self):
         heads = self.own("attention.head_count")
@@ -155,11 +188,34 @@ class File:
                                     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}
             c["sliding_window"] = self.own("attention.sliding_window")
             c["query_pre_attn_scalar"] = c["head_dim"]
-        return CLASSES[self.arch][0](**c, attn_implementation="eager")
+        if self.arch == "phi3":
+            c["sliding_window"] = self.own("attention.sliding_window") or None
+            c["original_max_position_embeddings"] = self.own("rope.scaling.original_context_length", c["max_position_embeddings"])
+            del c["head_dim"]
+        if self.arch == "qwen3moe":
+            c["num_experts"], c["num_experts_per_tok"] = self.own("expert_count"), self.own("expert_used_count")
+            c["moe_intermediate_size"] = self.own("expert_feed_forward_length")
+            c["norm_topk_prob"] = self.own("expert_weights_norm", True)
+        return CLASSES[self.arch][0](**c, **PLAIN)
 
 
-def load(path):
-    """(model in float64, file). Every parameter must be found in the file and every tensor of the file be used."""
+def fix_context(model, context):
+    """LongRoPE's frequencies by the longest context that the server is opened for. transformers chooses by what a call
+    sees, so that keys in the cache and those of longer calls may not fit together."""
+    rotary = model.model.rotary_emb
+    if rotary.rope_type != "longrope":
+        return
+    parameters = model.config.rope_parameters
+    factors = parameters["long_factor" if context > parameters["original_max_position_embeddings"] else "short_factor"]
+    dims = 2 * len(factors)
+    plain = 1.0 / parameters["rope_theta"] ** (torch.arange(0, dims, 2).double() / dims)
+    rotary.inv_freq = (plain / torch.tensor(factors).double()).to(rotary.inv_freq.dtype)
+    rotary.rope_type = "fixed"
+
+
+def load(path, context=None):
+    """(model in float64, file). Every parameter must be found in the file and every tensor of the file be used.
+    `context`: what the server is opened for, else what the model was trained for."""
     file = File(path)
     config = file.config()
     model = CLASSES[file.arch][1](config).double().eval()
@@ -167,15 +223,17 @@ def load(path):
     for name, parameter in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        theirs = gguf_name(file.arch, name)
-        value = from_gguf(file.arch, config, theirs, file.tensor(theirs))
+        theirs = gguf_names(file.arch, name)
+        value = np.concatenate([from_gguf(file.arch, config, t, file.tensor(t)) for t in theirs], axis=-2 if len(theirs) > 1 else 0)
         assert tuple(value.shape) == tuple(parameter.shape), (name, value.shape, parameter.shape)
         state[name] = torch.from_numpy(np.array(value, dtype=np.float64))
-        unused.remove(theirs)
+        unused -= set(theirs)
     if "rope_freqs.weight" in unused:
         scale_rope(model, file.tensor("rope_freqs.weight"))
         unused.remove("rope_freqs.weight")
+    unused -= {"rope_factors_long.weight", "rope_factors_short.weight"}
     assert not unused, unused
+    fix_context(model, context or config.max_position_embeddings)
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and all(m == "lm_head.weight" for m in missing), (missing, unexpected)
     return model, file
@@ -229,17 +287,33 @@ class Int8Activations:
         self.model = model
 
     def __enter__(self):
-        def round_input(_, args):
-            x = args[0]
+        def rounded(x):
             b = x.reshape(-1, 32)
             d = b.abs().amax(1, keepdim=True) / 127
             return ((b / d.clamp_min(1e-30)).round() * d).reshape(x.shape)
-        self.hooks = [m.register_forward_pre_hook(round_input) for m in self.model.modules()
+        self.hooks = [m.register_forward_pre_hook(lambda _, args: rounded(args[0])) for m in self.model.modules()
                       if isinstance(m, torch.nn.Linear)]
+        # Experts are no modules of their own; the router's weights and inputs are 32-bit floats.
+        self.experts = [m for m in self.model.modules() if isinstance(m, Qwen3MoeExperts)]
+        for m in self.experts:
+            m.forward = self.with_rounded_products(m.forward, rounded)
+
+    @staticmethod
+    def with_rounded_products(forward, rounded):
+        def run(*args):
+            plain = torch.nn.functional.linear
+            torch.nn.functional.linear = lambda x, w: plain(rounded(x), w)
+            try:
+                return forward(*args)
+            finally:
+                torch.nn.functional.linear = plain
+        return run
 
     def __exit__(self, *_):
         for hook in self.hooks:
             hook.remove()
+        for m in self.experts:
+            del m.forward
 
 
 def relative_rms(got, want):

@@ -166,13 +166,14 @@ class Program::Compiler {
 
 absl::StatusOr<Program> Program::Compile(const model::Model& model, const Weights& weights,
                                          const kv::PageLayout& layout, const kernels::KernelTable& kernels,
-                                         uint32_t tokens_max, uint32_t threads) {
+                                         uint32_t tokens_max, uint32_t context_tokens, uint32_t threads) {
   Program program;
   program.model_ = &model;
   program.weights_ = &weights;
   program.kernels_ = &kernels;
   program.layout_ = layout;
   program.threads_ = threads;
+  program.context_tokens_ = context_tokens;
   program.scratch_.resize(threads);
   KVIST_RETURN_IF_ERROR(Compiler(program, model, weights, tokens_max).Run());
   return program;

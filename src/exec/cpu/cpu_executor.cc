@@ -37,9 +37,10 @@ absl::StatusOr<std::unique_ptr<CpuExecutor>> CpuExecutor::Create(std::shared_ptr
   kv::PageLayout layout = LayoutOf(executor->model_->spec);
   KVIST_ASSIGN_OR_RETURN(executor->arena_, kv::FrameArena::Create(options.frames_count, layout.frame_bytes()));
   KVIST_ASSIGN_OR_RETURN(executor->weights_, Weights::Pack(executor->model_, executor->pool_, options.progress));
-  KVIST_ASSIGN_OR_RETURN(executor->program_, Program::Compile(*executor->model_, executor->weights_, layout,
-                                                              kernels::KernelsFor(options.isa),
-                                                              options.tokens_per_step_max, options.threads));
+  KVIST_ASSIGN_OR_RETURN(
+      executor->program_,
+      Program::Compile(*executor->model_, executor->weights_, layout, kernels::KernelsFor(options.isa),
+                       options.tokens_per_step_max, options.context_tokens_max, options.threads));
   executor->step_bytes_ = executor->weights_.packed_bytes();
   executor->runner_ = std::thread([e = executor.get()] { e->RunnerLoop(); });
   return executor;

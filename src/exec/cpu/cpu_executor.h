@@ -29,8 +29,8 @@ struct CpuExecutorOptions {
   kernels::Isa isa = kernels::Isa::kReference;
   uint32_t tokens_per_step_max = 512;
   uint32_t slices_per_step_max = 64;
-  uint32_t context_tokens_max = 0;
-  uint32_t frames_count = 0;  ///< Blocks of KV memory.
+  uint32_t context_tokens_max = 0;  ///< Longest context; also chooses between a model's rotary frequencies.
+  uint32_t frames_count = 0;        ///< Blocks of KV memory.
   LoadProgress progress;
 };
 

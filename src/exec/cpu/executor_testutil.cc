@@ -23,14 +23,15 @@ T ValueOrDie(absl::StatusOr<T> value) {
 TestExecutor::TestExecutor(const std::string& path, const Options& options)
     : memory_({.frames_count = options.frames_count, .reuse = false}) {
   auto model = ValueOrDie(model::LoadModel(path));
-  executor_ = ValueOrDie(CpuExecutor::Create(model,
-                                             {.threads = options.threads,
-                                              .isa = options.isa,
-                                              .tokens_per_step_max = options.tokens_per_step_max,
-                                              .slices_per_step_max = 64,
-                                              .context_tokens_max = model->spec.context_length,
-                                              .frames_count = options.frames_count},
-                                             memory_.spans(), clock_));
+  executor_ = ValueOrDie(CpuExecutor::Create(
+      model,
+      {.threads = options.threads,
+       .isa = options.isa,
+       .tokens_per_step_max = options.tokens_per_step_max,
+       .slices_per_step_max = 64,
+       .context_tokens_max = options.context_tokens != 0 ? options.context_tokens : model->spec.context_length,
+       .frames_count = options.frames_count},
+      memory_.spans(), clock_));
 }
 
 step::StepResult TestExecutor::Execute(step::StepPlan plan) {

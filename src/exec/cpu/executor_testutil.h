@@ -20,6 +20,7 @@ class TestExecutor {
     kernels::Isa isa = kernels::BestIsa();
     uint32_t tokens_per_step_max = 512;
     uint32_t frames_count = 256;
+    uint32_t context_tokens = 0;  ///< 0 = the model's.
   };
   TestExecutor(const std::string& path, const Options& options);
 

@@ -96,10 +96,11 @@ void Program::Do(const RopeTablesInstr&, const Share& share) {
   for (size_t kind = 0; kind < model_->graph.ropes.size(); ++kind) {
     const model::RopeSpec& rope = model_->graph.ropes[kind];
     const size_t pairs = rope.dims / 2;
+    const std::vector<double>& inv_freq = rope.FrequenciesFor(context_tokens_);
     for (uint32_t row = share.begin; row < share.end; ++row) {
       const double position = share.batch->rows[row].position;
       for (size_t i = 0; i < pairs; ++i) {
-        double angle = position * rope.inv_freq[i];
+        double angle = position * inv_freq[i];
         cos_[kind][row * pairs + i] = static_cast<float>(std::cos(angle) * rope.magnitude);
         sin_[kind][row * pairs + i] = static_cast<float>(std::sin(angle) * rope.magnitude);
       }

@@ -116,7 +116,7 @@ class Program {
 
   static absl::StatusOr<Program> Compile(const model::Model& model, const Weights& weights,
                                          const kv::PageLayout& layout, const kernels::KernelTable& kernels,
-                                         uint32_t tokens_max, uint32_t threads);
+                                         uint32_t tokens_max, uint32_t context_tokens, uint32_t threads);
 
   /// Decides how the step's attention is shared. Call before the workers start on `batch`.
   void BeginStep(const StepBatch& batch);
@@ -180,6 +180,7 @@ class Program {
   const kernels::KernelTable* kernels_ = nullptr;
   kv::PageLayout layout_;
   uint32_t threads_ = 1;
+  uint32_t context_tokens_ = 0;  ///< Longest that the executor takes: chooses rotary frequencies.
   Code body_, head_;
   Rows logits_;
   AnonymousMemory workspace_;

@@ -25,6 +25,9 @@ absl::StatusOr<Graph> BuildQwen3(const GgufFile& file, const ModelSpec& spec);
 /// Gemma 3 text models: five windowed layers to one global one, norms around both halves of a block, GELU.
 absl::StatusOr<Graph> BuildGemma3(const GgufFile& file, const ModelSpec& spec);
 
+/// Phi-3, Phi-3.5 and Phi-4: fused projections, half-split rotary pairs of a part of the head, LongRoPE, windows.
+absl::StatusOr<Graph> BuildPhi3(const GgufFile& file, const ModelSpec& spec);
+
 std::span<const Architecture> Architectures();
 
 }  // namespace kvist::model

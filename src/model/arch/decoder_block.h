@@ -11,6 +11,8 @@ namespace kvist::model {
 struct DecoderBlock {
   bool half_split_rope = false;
   bool qk_norm = false;
+  bool fused = false;     ///< Queries, keys and values are one tensor (attn_qkv), gate and up another (ffn_up).
+  bool windowed = false;  ///< Every layer sees a window, where the file has one.
   Activation activation = Activation::kSilu;
 };
 
