@@ -135,6 +135,26 @@ BufferId GraphBuilder::Gated(BufferId gate, BufferId up, Activation activation) 
   return out;
 }
 
+BufferId GraphBuilder::Experts(BufferId x, const ExpertSpec& experts, Activation activation) {
+  // What would change the result and is not computed.
+  for (const char* more : {".ffn_gate_shexp.weight", ".ffn_up_shexp.weight", ".ffn_down_shexp.weight",
+                           ".exp_probs_b.bias", ".ffn_gate_exps.bias", ".ffn_up_exps.bias", ".ffn_down_exps.bias"}) {
+    if (Has(more)) {
+      status_.Update(absl::UnimplementedError(Cat(file_.label(), ": tensor ", FullName(more), " is not supported")));
+    }
+  }
+  ExpertMlp op{
+      .x = x, .scores = {}, .out = {}, .gate = {}, .up = {}, .down = {}, .experts = experts, .activation = activation};
+  const uint64_t width = widths_[x.value];
+  op.scores = Linear(x, ".ffn_gate_inp", experts.count);
+  op.gate = AddWeight(".ffn_gate_exps.weight", WeightRole::kExperts, {width, experts.width, experts.count});
+  op.up = AddWeight(".ffn_up_exps.weight", WeightRole::kExperts, {width, experts.width, experts.count});
+  op.down = AddWeight(".ffn_down_exps.weight", WeightRole::kExperts, {experts.width, width, experts.count});
+  op.out = Scratch(static_cast<uint32_t>(width));
+  graph_.ops.push_back(op);
+  return op.out;
+}
+
 void GraphBuilder::AddTo(BufferId x, BufferId y) {
   graph_.ops.push_back(Add{x, y, x, spec_.width});
 }

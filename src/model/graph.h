@@ -93,6 +93,17 @@ struct Gated {  ///< out = activation(gate) * up
   uint32_t width = 0;
   Activation activation = Activation::kSilu;
 };
+/// Each token goes through the `used` experts with the highest probabilities p = softmax(scores), best first, equal
+/// ones by their index:
+///   out = sum over these e, in that order, of w[e] * (down[e] * (activation(gate[e] x) * (up[e] x)))
+/// with w = p, divided by the sum of the chosen ones where `normalised`, times `scale`. A token whose scores have no
+/// softmax (a NaN, an infinite maximum) gets NaN.
+struct ExpertMlp {
+  BufferId x, scores, out;
+  WeightId gate, up, down;
+  ExpertSpec experts;
+  Activation activation = Activation::kSilu;
+};
 struct Gather {  ///< out = rows of x whose logits are wanted
   BufferId x, out;
   uint32_t width = 0;
@@ -103,7 +114,7 @@ struct Softcap {  ///< x = cap * tanh(x / cap), in place
   float cap = 0;
 };
 
-using Op = std::variant<Embed, RmsNorm, Linear, Rope, Attention, Add, Gated, Gather, Softcap>;
+using Op = std::variant<Embed, RmsNorm, Linear, Rope, Attention, Add, Gated, ExpertMlp, Gather, Softcap>;
 
 struct Graph {
   std::vector<Buffer> buffers;
@@ -140,6 +151,8 @@ class GraphBuilder {
   BufferId Attention(BufferId q, BufferId k, BufferId v, float scale, uint32_t window = 0);
   /// Elements of a row: those of `gate`.
   BufferId Gated(BufferId gate, BufferId up, Activation activation);
+  /// Router and experts: ffn_gate_inp, ffn_gate_exps, ffn_up_exps, ffn_down_exps.
+  BufferId Experts(BufferId x, const ExpertSpec& experts, Activation activation);
   /// x += y
   void AddTo(BufferId x, BufferId y);
   /// Norm and head on the rows that need logits. The head is output.weight, or the embedding where that is absent.

@@ -125,5 +125,112 @@ TEST(LongRope, RefusesWhatIsMissingOrMakesNoSense) {
   ExpectInvalid(model, "phi3.rope.scaling.attn_factor");
 }
 
+TEST(Experts, AreOneOperationAfterTheRouter) {
+  FakeModel fake = FakeQwen3Moe();
+  auto model = fake.Build();
+  ASSERT_TRUE(model.ok()) << model.status();
+  int layers = 0;
+  for (const Op& op : (*model)->graph.ops) {
+    const auto* experts = std::get_if<ExpertMlp>(&op);
+    if (experts == nullptr) continue;
+    ++layers;
+    EXPECT_EQ(experts->experts.count, 8u);
+    EXPECT_EQ(experts->experts.used, 2u);
+    EXPECT_TRUE(experts->experts.normalised);
+    EXPECT_EQ(experts->experts.scale, 1.0f);
+    const Weight& down = (*model)->graph.weights[experts->down.value];
+    EXPECT_EQ(down.role, WeightRole::kExperts);
+    EXPECT_EQ(down.rows, 64u);
+    EXPECT_EQ(down.experts, 8u);
+    EXPECT_EQ(down.file_bytes(), down.tensor->bytes.size());
+  }
+  EXPECT_EQ(layers, 2);
+  fake.switches["expert_weights_norm"] = false;
+  fake.fractions["expert_weights_scale"] = 2.5f;
+  fake.numbers["expert_gating_func"] = 1;
+  fake.numbers["expert_shared_count"] = 0;
+  EXPECT_TRUE(fake.Build().ok());
+}
+
+TEST(Experts, OneExpertMayBeWrittenWithoutItsDimension) {
+  FakeModel model = FakeQwen3Moe();
+  model.numbers["expert_count"] = model.numbers["expert_used_count"] = 1;
+  for (auto& [name, dims] : model.tensors) {
+    if (name.ends_with("_exps.weight") || name.ends_with("gate_inp.weight")) dims.pop_back();
+  }
+  const auto built = model.Build();
+  EXPECT_TRUE(built.ok()) << built.status();
+}
+
+TEST(Experts, RefusesNumbersThatMakeNoSense) {
+  const auto with = [](const std::string& key, uint32_t number) {
+    FakeModel model = FakeQwen3Moe();
+    model.numbers[key] = number;
+    return model;
+  };
+  ExpectInvalid(with("expert_count", 0), "qwen3moe.expert_count is 0, expected 1 to 1024");
+  ExpectInvalid(with("expert_count", 1025), "qwen3moe.expert_count is 1025, expected 1 to 1024");
+  ExpectInvalid(with("expert_count", UINT32_MAX), "qwen3moe.expert_count");
+  ExpectInvalid(with("expert_used_count", 0), "qwen3moe.expert_used_count is 0, expected 1 to 8");
+  ExpectInvalid(with("expert_used_count", 9), "qwen3moe.expert_used_count is 9, expected 1 to 8");
+  ExpectInvalid(with("expert_feed_forward_length", 0), "qwen3moe.expert_feed_forward_length is 0");
+  ExpectInvalid(with("expert_feed_forward_length", UINT32_MAX), "qwen3moe.expert_feed_forward_length");
+  for (const char* key : {"expert_count", "expert_used_count", "expert_feed_forward_length"}) {
+    FakeModel model = FakeQwen3Moe();
+    model.numbers.erase(key);
+    ExpectRefused(model, absl::StatusCode::kNotFound, key);
+  }
+  for (float scale : {0.0f, -1.0f, NAN, INFINITY}) {
+    FakeModel model = FakeQwen3Moe();
+    model.fractions["expert_weights_scale"] = scale;
+    ExpectInvalid(model, "qwen3moe.expert_weights_scale");
+  }
+  FakeModel model = FakeQwen3Moe();
+  model.numbers["expert_weights_norm"] = 1;  // No boolean.
+  ExpectInvalid(model, "qwen3moe.expert_weights_norm");
+}
+
+TEST(Experts, RefusesTensorsThatAreMissingOrLie) {
+  for (const char* part : {"ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"}) {
+    const std::string name = std::string("blk.1.") + part + ".weight";
+    FakeModel model = FakeQwen3Moe();
+    model.tensors.erase(name);
+    ExpectInvalid(model, "tensor " + name + " is missing");
+    for (size_t dim = 0; dim < FakeQwen3Moe().tensors[name].size(); ++dim) {
+      model = FakeQwen3Moe();
+      --model.tensors[name][dim];
+      ExpectInvalid(model, "tensor " + name + " has shape");
+      model.tensors[name][dim] = 1;
+      ExpectInvalid(model, "tensor " + name + " has shape");
+    }
+    model = FakeQwen3Moe();
+    model.tensors[name].push_back(2);
+    ExpectInvalid(model, "tensor " + name + " has shape");
+  }
+}
+
+TEST(Experts, RefusesWhatWouldChangeTheResult) {
+  const auto refused = [](FakeModel model, const std::string& place) {
+    ExpectRefused(std::move(model), absl::StatusCode::kUnimplemented, place);
+  };
+  for (const char* key : {"expert_shared_count", "expert_shared_feed_forward_length", "expert_group_count"}) {
+    FakeModel model = FakeQwen3Moe();
+    model.numbers[key] = 2;
+    refused(model, std::string("qwen3moe.") + key + " is 2");
+  }
+  FakeModel model = FakeQwen3Moe();
+  model.numbers["expert_gating_func"] = 2;
+  refused(model, "qwen3moe.expert_gating_func is 2");
+  model = FakeQwen3Moe();
+  model.tensors["blk.1.ffn_up_shexp.weight"] = {64, 32};
+  refused(model, "blk.1.ffn_up_shexp.weight");
+  model = FakeQwen3Moe();
+  model.tensors["blk.0.exp_probs_b.bias"] = {8};
+  refused(model, "blk.0.exp_probs_b.bias");
+  model = FakePhi3();
+  model.numbers["expert_count"] = 16;
+  refused(model, "phi3.expert_count is 16");
+}
+
 }  // namespace
 }  // namespace kvist::model

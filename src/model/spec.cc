@@ -171,6 +171,33 @@ absl::StatusOr<ModelSpec> ReadSpec(const GgufFile& file) {
   return spec;
 }
 
+absl::StatusOr<ExpertSpec> ReadExperts(const GgufFile& file, const ModelSpec& spec) {
+  constexpr uint32_t kSoftmax = 1;  // Of expert_gating_func; 0 = not said.
+  Keys keys(file, spec.architecture);
+  ExpertSpec experts;
+  KVIST_ASSIGN_OR_RETURN(experts.count, keys.U32("expert_count", kExpertsMax));
+  KVIST_ASSIGN_OR_RETURN(experts.used, keys.U32("expert_used_count", experts.count));
+  KVIST_ASSIGN_OR_RETURN(experts.width, keys.U32("expert_feed_forward_length", 8 * kWidthMax));
+  KVIST_ASSIGN_OR_RETURN(experts.normalised, file.GetBoolOr(keys.Name("expert_weights_norm"), true));
+  KVIST_ASSIGN_OR_RETURN(experts.scale, keys.F32Or("expert_weights_scale", 1.0f));
+  if (!(experts.scale > 0) || !std::isfinite(experts.scale)) {
+    return absl::InvalidArgumentError(Cat(file.label(), ": ", keys.Name("expert_weights_scale"), " is ", experts.scale,
+                                          ", expected a positive number"));
+  }
+  KVIST_ASSIGN_OR_RETURN(uint32_t gating, file.GetU32Or(keys.Name("expert_gating_func"), 0));
+  if (gating > kSoftmax) {
+    return absl::UnimplementedError(Cat(file.label(), ": ", keys.Name("expert_gating_func"), " is ", gating,
+                                        "; only a softmax (", kSoftmax, ") is supported"));
+  }
+  for (const char* shared : {"expert_shared_count", "expert_shared_feed_forward_length", "expert_group_count"}) {
+    KVIST_ASSIGN_OR_RETURN(uint32_t value, file.GetU32Or(keys.Name(shared), 0));
+    if (value == 0) continue;
+    return absl::UnimplementedError(Cat(file.label(), ": ", keys.Name(shared), " is ", value,
+                                        "; shared experts and groups of experts are not supported"));
+  }
+  return experts;
+}
+
 RopeSpec PlainRope(uint32_t dims, double base, bool half_split) {
   RopeSpec rope{.dims = dims, .half_split = half_split, .inv_freq = {}, .long_inv_freq = {}};
   for (uint32_t i = 0; i < dims / 2; ++i) rope.inv_freq.push_back(std::pow(base, -2.0 * i / dims));

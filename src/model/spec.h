@@ -44,6 +44,17 @@ struct ModelSpec {
   float logit_softcap = 0;  ///< 0 = none.
 };
 
+/// Feed-forward layers of which each token goes through a few.
+struct ExpertSpec {
+  uint32_t count = 0;      ///< In a layer.
+  uint32_t used = 0;       ///< By each token; at most count.
+  uint32_t width = 0;      ///< Features inside one expert.
+  bool normalised = true;  ///< The weights of the used ones are divided by their sum.
+  float scale = 1.0f;      ///< Multiplies the weights.
+};
+
+inline constexpr uint32_t kExpertsMax = 1024;
+
 /// Reads and checks the common keys. Errors: InvalidArgument naming the key and what is wrong.
 absl::StatusOr<ModelSpec> ReadSpec(const GgufFile& file);
 
@@ -53,6 +64,10 @@ absl::StatusOr<ModelSpec> ReadSpec(const GgufFile& file);
 /// section 3; Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", ICML 2024, and the factors
 /// and the magnitude sqrt(1 + ln(context / original) / ln(original)) published with Phi-3.
 absl::StatusOr<RopeSpec> ReadRope(const GgufFile& file, const ModelSpec& spec, bool half_split);
+
+/// Experts from the file's keys. Errors: InvalidArgument naming the key; Unimplemented for shared experts, groups of
+/// experts and scores other than a softmax.
+absl::StatusOr<ExpertSpec> ReadExperts(const GgufFile& file, const ModelSpec& spec);
 
 /// Unscaled frequencies for `base`.
 RopeSpec PlainRope(uint32_t dims, double base, bool half_split);

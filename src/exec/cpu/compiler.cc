@@ -38,6 +38,34 @@ class Program::Compiler {
     return most;
   }
 
+  /// What the largest expert layer needs, per dimension; 0 without experts.
+  struct ExpertNeeds {
+    uint32_t count = 0, used = 0;
+    size_t wide = 0, width = 0;  ///< Floats of a row, whole lines.
+    size_t quantized = 0;        ///< Bytes of a row.
+  };
+  ExpertNeeds NeedsOfExperts() const {
+    ExpertNeeds needs;
+    for (const model::Op& op : graph_.ops) {
+      const auto* experts = std::get_if<model::ExpertMlp>(&op);
+      if (experts == nullptr) continue;
+      needs.count = std::max(needs.count, experts->experts.count);
+      needs.used = std::max(needs.used, experts->experts.used);
+      needs.wide = std::max(needs.wide, WholeLines(weights_.Matrix(experts->down).rows));
+      needs.width = std::max(needs.width, WholeLines(experts->experts.width));
+      for (model::WeightId weight : {experts->gate, experts->up, experts->down}) {
+        if (IsQuantized(weight)) {
+          needs.quantized = std::max(needs.quantized, kernels::ActivationRowBytes(weights_.Matrix(weight).cols));
+        }
+      }
+    }
+    return needs;
+  }
+
+  static size_t WholeLines(size_t floats) { return (floats + 15) / 16 * 16; }
+
+  bool IsQuantized(model::WeightId id) const { return kernels::UsesQuantizedActivations(weights_.Matrix(id).dtype); }
+
   absl::Status AllocateWorkspace() {
     size_t bytes = 0;
     auto reserve = [&bytes](size_t wanted) {
@@ -48,7 +76,7 @@ class Program::Compiler {
     std::vector<size_t> buffers, tables;
     for (const model::Buffer& buffer : graph_.buffers) {
       const size_t rows = buffer.output_rows ? kHeadRows : tokens_max_;
-      strides_.push_back((buffer.stride + 15) / 16 * 16);
+      strides_.push_back(WholeLines(buffer.stride));
       buffers.push_back(reserve(rows * strides_.back() * sizeof(float)));
     }
     for (const model::RopeSpec& rope : graph_.ropes) {
@@ -56,6 +84,10 @@ class Program::Compiler {
         tables.push_back(reserve(size_t{tokens_max_} * rope.dims / 2 * sizeof(float)));
     }
     const size_t quantized = reserve(std::max(tokens_max_, kHeadRows) * QuantizedRowBytesMax());
+    const ExpertNeeds needs = NeedsOfExperts();
+    const size_t slots = size_t{tokens_max_} * needs.used;
+    const size_t wide = reserve(slots * needs.wide * sizeof(float)), slots_quantized = reserve(slots * needs.quantized);
+    const size_t gate = reserve(slots * needs.width * sizeof(float)), up = reserve(slots * needs.width * sizeof(float));
     KVIST_ASSIGN_OR_RETURN(program_.workspace_, AnonymousMemory::Map(bytes));
     std::byte* base = program_.workspace_.data();
     auto floats = [base](size_t offset) { return reinterpret_cast<float*>(base + offset); };
@@ -65,6 +97,11 @@ class Program::Compiler {
       program_.sin_.push_back(floats(tables[i + 1]));
     }
     program_.quantized_ = base + quantized;
+    program_.slots_.groups.Reserve(tokens_max_, needs.count, needs.used);
+    program_.slots_.wide = {floats(wide), needs.wide};
+    program_.slots_.gate = {floats(gate), needs.width};
+    program_.slots_.up = {floats(up), needs.width};
+    program_.slots_.quantized = base + slots_quantized;
     return absl::OkStatus();
   }
 
@@ -76,6 +113,9 @@ class Program::Compiler {
     if (std::holds_alternative<LinearInstr>(instr)) return CutBy::kRowGroups;
     if (std::holds_alternative<AttendInstr>(instr)) return CutBy::kAttendItems;
     if (std::holds_alternative<AttendMergeInstr>(instr)) return CutBy::kMergeItems;
+    if (std::holds_alternative<GroupInstr>(instr)) return CutBy::kNot;
+    if (std::holds_alternative<ExpertLinearInstr>(instr)) return CutBy::kExperts;
+    if (std::holds_alternative<ExpertGatedInstr>(instr)) return CutBy::kSlots;
     return CutBy::kRows;
   }
 
@@ -97,6 +137,13 @@ class Program::Compiler {
         job.groups += kernels::RowGroups(m.rows);
         job.bytes += kernels::PackedBytes(m.dtype, m.rows, m.cols);
       }
+      if (const auto* linear = std::get_if<ExpertLinearInstr>(&instr)) {
+        const auto matrices = static_cast<uint32_t>(linear->matrices.size());
+        job.groups = matrices * kernels::RowGroups(linear->matrices.front().first.rows);
+        job.experts = linear->experts.count;
+        job.used = linear->experts.used;
+      }
+      if (const auto* gated = std::get_if<ExpertGatedInstr>(&instr)) job.used = gated->used;
     }
   }
 
@@ -115,7 +162,7 @@ class Program::Compiler {
   }
   void Add(const model::Linear& op) {
     const kernels::PackedMatrix& matrix = weights_.Matrix(op.weight);
-    const bool quantized = kernels::UsesQuantizedActivations(matrix.dtype);
+    const bool quantized = IsQuantized(op.weight);
     if (quantized && quantized_ != op.x) {
       Emit(QuantizeInstr{At(op.x), matrix.cols});
       quantized_ = op.x;
@@ -142,6 +189,23 @@ class Program::Compiler {
   void Add(const model::Gated& op) {
     Written(op.out);
     Emit(GatedInstr{At(op.gate), At(op.up), At(op.out), op.width, op.activation});
+  }
+  void Add(const model::ExpertMlp& op) {
+    Written(op.out);
+    const Slots& slots = program_.slots_;
+    const auto matrix = [&](model::WeightId id, Rows x, Rows out) {
+      return ExpertMatrix{weights_.Matrix(id), weights_.MatrixBytes(id), x, out, IsQuantized(id)};
+    };
+    const ExpertMatrix gate = matrix(op.gate, slots.wide, slots.gate), up = matrix(op.up, slots.wide, slots.up);
+    const ExpertMatrix down = matrix(op.down, slots.gate, slots.wide);
+    Emit(ChooseInstr{At(op.scores), op.experts});
+    Emit(GroupInstr{op.experts, gate.bytes + up.bytes + down.bytes});
+    Emit(SpreadInstr{At(op.x), op.experts.used, gate.first.cols, gate.quantized || up.quantized,
+                     !gate.quantized || !up.quantized});
+    Emit(ExpertLinearInstr{{gate, up}, op.experts});
+    Emit(ExpertGatedInstr{op.experts.used, op.experts.width, op.activation, down.quantized});
+    Emit(ExpertLinearInstr{{down}, op.experts});
+    Emit(CombineInstr{At(op.out), op.experts.used, down.first.rows});
   }
   void Add(const model::Gather& op) {
     KVIST_CHECK(!in_head_);

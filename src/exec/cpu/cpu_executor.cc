@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<CpuExecutor>> CpuExecutor::Create(std::shared_ptr
       executor->program_,
       Program::Compile(*executor->model_, executor->weights_, layout, kernels::KernelsFor(options.isa),
                        options.tokens_per_step_max, options.context_tokens_max, options.threads));
-  executor->step_bytes_ = executor->weights_.packed_bytes();
+  executor->step_bytes_ = executor->weights_.packed_bytes() - executor->weights_.expert_bytes();
   executor->runner_ = std::thread([e = executor.get()] { e->RunnerLoop(); });
   return executor;
 }
@@ -113,7 +113,7 @@ void CpuExecutor::RunStep() {
                   [&](uint32_t i) { FinishOutput(batch_.outputs[first + i], program_.Logits(i), worker); });
     }
   });
-  result_.bytes_moved = step_bytes_;
+  result_.bytes_moved = step_bytes_ + program_.expert_bytes();
   result_.finished_at = clock_.Now();
 }
 

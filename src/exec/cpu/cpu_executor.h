@@ -81,7 +81,7 @@ class CpuExecutor final : public step::Executor {
   Weights weights_;
   kv::FrameArena arena_;
   Program program_;
-  uint64_t step_bytes_ = 0;  ///< Weights that every step reads.
+  uint64_t step_bytes_ = 0;  ///< Weights that every step reads: all but those of experts.
   std::vector<WorkerScratch> scratch_;
   std::function<void()> wake_;
 

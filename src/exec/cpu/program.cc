@@ -46,6 +46,15 @@ uint32_t Program::PiecesOf(const Job& job, uint32_t rows) const {
       return static_cast<uint32_t>(attend_items_.size()) * layout_.kv_heads();
     case CutBy::kMergeItems:
       return static_cast<uint32_t>(merge_items_.size()) * layout_.kv_heads();
+    case CutBy::kSlots:
+      return rows * job.used;
+    case CutBy::kExperts: {
+      // Not how many experts are active: all workers must see the same number, and that one changes within the step.
+      const uint64_t all = job.groups * std::min<uint64_t>(uint64_t{rows} * job.used, job.experts);
+      return static_cast<uint32_t>(std::min<uint64_t>(all, UINT32_MAX));
+    }
+    case CutBy::kNot:
+      return 1;
   }
   CheckFailed(__FILE__, __LINE__, "known cut");
 }
@@ -70,6 +79,8 @@ void Program::Execute(const Code& code, Share share, JobSequence& jobs, JobSeque
     const uint32_t pieces = PiecesOf(job, share.rows), parts = PartsOf(job, share.rows);
     jobs.Share(turn, parts, [&](uint32_t part) {
       std::tie(share.begin, share.end) = ShareOf(pieces, part, parts);
+      share.part = part;
+      share.parts = parts;
       RunPart(code, job, share);
     });
   }
@@ -168,6 +179,7 @@ void Program::Do(const StoreInstr& instr, const Share& share) {
 }
 
 void Program::BeginStep(const StepBatch& batch) {
+  expert_bytes_ = 0;
   attend_items_.clear();
   merge_items_.clear();
   // With few tasks, a thread could hold up the others by a long view: the views of single tokens are cut into sections.

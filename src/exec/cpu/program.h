@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "attention/dense.h"
+#include "exec/cpu/experts.h"
 #include "exec/cpu/step_batch.h"
 #include "exec/cpu/weights.h"
 #include "kernels/kernel_table.h"
@@ -79,6 +80,45 @@ struct GatedInstr {
   uint32_t width;
   model::Activation activation;
 };
+/// Every token chooses its experts.
+struct ChooseInstr {
+  Rows scores;
+  model::ExpertSpec experts;
+};
+/// Groups the tokens by expert.
+struct GroupInstr {
+  model::ExpertSpec experts;
+  uint64_t expert_bytes;  ///< Of the matrices of one expert.
+};
+/// Brings each token's row of x to its slots, in the forms that the products read.
+struct SpreadInstr {
+  Rows x;
+  uint32_t used, width;
+  bool quantized, plain;
+};
+/// A matrix of each expert and the rows of all slots that it writes.
+struct ExpertMatrix {
+  kernels::PackedMatrix first;  ///< Of expert 0.
+  size_t bytes;                 ///< From one expert to the next.
+  Rows x, out;                  ///< x is not read by quantised weights.
+  bool quantized;               ///< Reads the quantised rows of the slots.
+};
+/// Products of one or two matrices of equal shape of every active expert with its slots.
+struct ExpertLinearInstr {
+  std::vector<ExpertMatrix> matrices;
+  model::ExpertSpec experts;
+};
+/// gate = activation(gate) * up for all slots, also quantised if the next product wants that.
+struct ExpertGatedInstr {
+  uint32_t used, width;
+  model::Activation activation;
+  bool quantized;
+};
+/// out = the weighted sum of a token's slots.
+struct CombineInstr {
+  Rows out;
+  uint32_t used, width;
+};
 struct GatherInstr {
   Rows x, out;
   uint32_t width;
@@ -89,18 +129,20 @@ struct SoftcapInstr {
   float cap;
 };
 using Instr = std::variant<RopeTablesInstr, QuantizeInstr, EmbedInstr, NormInstr, LinearInstr, RopeInstr, StoreInstr,
-                           AttendInstr, AttendMergeInstr, AddInstr, GatedInstr, GatherInstr, SoftcapInstr>;
+                           AttendInstr, AttendMergeInstr, AddInstr, GatedInstr, ChooseInstr, GroupInstr, SpreadInstr,
+                           ExpertLinearInstr, ExpertGatedInstr, CombineInstr, GatherInstr, SoftcapInstr>;
 
 /// How an instruction is cut for the workers.
-enum class CutBy : uint8_t { kRows, kRowGroups, kAttendItems, kMergeItems };
+enum class CutBy : uint8_t { kRows, kRowGroups, kAttendItems, kMergeItems, kSlots, kExperts, kNot };
 
 /// Consecutive instructions that every worker runs for its pieces without waiting for the others in between: all cut by
 /// rows, each reading of other instructions only what its own row wrote; or products of the same input.
 struct Job {
   CutBy cut;
   uint32_t begin = 0, end = 0;  ///< Instructions.
-  uint32_t groups = 0;          ///< Of all products together.
+  uint32_t groups = 0;          ///< Of all products together; of one expert, if they are those of experts.
   size_t bytes = 0;             ///< Weights of the products.
+  uint32_t experts = 0, used = 0;
 };
 
 /// Instructions in order, and the jobs that they form.
@@ -131,6 +173,9 @@ class Program {
   /// After RunHead. @param index < count. @return [vocab_size]
   const float* Logits(uint32_t index) const { return logits_.At(index); }
 
+  /// After RunBody: bytes of the weights of all experts that the step needed, in all layers.
+  uint64_t expert_bytes() const { return expert_bytes_; }
+
  private:
   class Compiler;
 
@@ -140,7 +185,16 @@ class Program {
     uint32_t worker;  ///< Whose scratch memory is used.
     uint32_t rows;    ///< Rows that the instruction works on.
     uint32_t first_output;
-    uint32_t begin = 0, end = 0;  ///< Rows, row groups of the matrix, or (item, head) pairs: CutBy.
+    uint32_t begin = 0, end = 0;  ///< Rows, row groups of the matrix, slots, or (item, head) pairs: CutBy.
+    uint32_t part = 0, parts = 1;
+  };
+
+  /// Rows of the slots of one expert layer at a time.
+  struct Slots {
+    ExpertGroups groups;
+    Rows wide;                       ///< [slots][width]: x where weights are not quantised, then what down makes.
+    Rows gate, up;                   ///< [slots][features of an expert]
+    std::byte* quantized = nullptr;  ///< [slots][ActivationRowBytes] of x, then of gate.
   };
 
   /// A run's attention, or one section of it.
@@ -172,6 +226,12 @@ class Program {
   void Do(const AttendMergeInstr& instr, const Share& share);
   void Do(const AddInstr& instr, const Share& share);
   void Do(const GatedInstr& instr, const Share& share);
+  void Do(const ChooseInstr& instr, const Share& share);
+  void Do(const GroupInstr& instr, const Share& share);
+  void Do(const SpreadInstr& instr, const Share& share);
+  void Do(const ExpertLinearInstr& instr, const Share& share);
+  void Do(const ExpertGatedInstr& instr, const Share& share);
+  void Do(const CombineInstr& instr, const Share& share);
   void Do(const GatherInstr& instr, const Share& share);
   void Do(const SoftcapInstr& instr, const Share& share);
 
@@ -184,7 +244,9 @@ class Program {
   Code body_, head_;
   Rows logits_;
   AnonymousMemory workspace_;
-  std::byte* quantized_ = nullptr;                ///< [rows][ActivationRowBytes(cols)] of the last QuantizeInstr.
+  std::byte* quantized_ = nullptr;  ///< [rows][ActivationRowBytes(cols)] of the last QuantizeInstr.
+  Slots slots_;
+  uint64_t expert_bytes_ = 0;
   std::vector<float*> cos_, sin_;                 ///< Per rotary kind: [tokens_max][dims / 2].
   std::vector<attention::DenseScratch> scratch_;  ///< Per worker.
   std::vector<AttendItem> attend_items_, merge_items_;

@@ -56,6 +56,7 @@ absl::StatusOr<Weights> Weights::Pack(std::shared_ptr<const model::Model> model,
       entry.matrix_bytes = kernels::PackedBytes(tensor.dtype, rows, cols);
       offsets[i] = total;
       total += table[i].experts * entry.matrix_bytes;
+      if (table[i].role == model::WeightRole::kExperts) weights.expert_bytes_ += table[i].experts * entry.matrix_bytes;
     }
   }
   KVIST_ASSIGN_OR_RETURN(weights.memory_, AnonymousMemory::Map(total));

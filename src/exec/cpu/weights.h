@@ -36,6 +36,7 @@ class Weights {
   void EmbeddingRow(model::WeightId id, TokenId token, float* out) const;
 
   uint64_t packed_bytes() const { return memory_.size(); }
+  uint64_t expert_bytes() const { return expert_bytes_; }  ///< Of these, what belongs to experts.
 
  private:
   struct Entry {
@@ -46,6 +47,7 @@ class Weights {
   std::shared_ptr<const model::Model> model_;
   std::vector<Entry> entries_;
   AnonymousMemory memory_;
+  uint64_t expert_bytes_ = 0;
 };
 
 }  // namespace kvist::exec

@@ -22,6 +22,8 @@ absl::StatusOr<Graph> BuildLlama(const GgufFile& file, const ModelSpec& spec);
 absl::StatusOr<Graph> BuildQwen2(const GgufFile& file, const ModelSpec& spec);
 /// Qwen3: norms on queries and keys instead of biases.
 absl::StatusOr<Graph> BuildQwen3(const GgufFile& file, const ModelSpec& spec);
+/// Qwen3 with experts in every layer.
+absl::StatusOr<Graph> BuildQwen3Moe(const GgufFile& file, const ModelSpec& spec);
 /// Gemma 3 text models: five windowed layers to one global one, norms around both halves of a block, GELU.
 absl::StatusOr<Graph> BuildGemma3(const GgufFile& file, const ModelSpec& spec);
 

@@ -20,6 +20,7 @@ Projections Project(GraphBuilder& g, BufferId x, uint32_t q_width, uint32_t kv_w
 }
 
 BufferId FeedForward(GraphBuilder& g, BufferId x, const ModelSpec& spec, const DecoderBlock& block) {
+  if (block.experts) return g.Experts(x, *block.experts, block.activation);
   const uint32_t width = spec.ffn_width;
   BufferId gate = block.fused ? g.LinearRows(x, ".ffn_up", 0, width, 2 * width) : g.Linear(x, ".ffn_gate", width);
   BufferId up = block.fused ? g.LinearRows(x, ".ffn_up", width, width, 2 * width) : g.Linear(x, ".ffn_up", width);
@@ -30,6 +31,13 @@ BufferId FeedForward(GraphBuilder& g, BufferId x, const ModelSpec& spec, const D
 
 absl::StatusOr<Graph> BuildDecoder(const GgufFile& file, const ModelSpec& spec, const DecoderBlock& block) {
   GraphBuilder g(file, spec);
+  if (const std::string key = Cat(spec.architecture, ".expert_count"); !block.experts && file.Has(key)) {
+    KVIST_ASSIGN_OR_RETURN(uint32_t count, file.GetU32(key));
+    if (count > 0) {
+      return absl::UnimplementedError(
+          Cat(file.label(), ": ", key, " is ", count, "; experts of this architecture are not supported"));
+    }
+  }
   KVIST_ASSIGN_OR_RETURN(RopeSpec rope_spec, ReadRope(file, spec, block.half_split_rope));
   uint16_t rope = g.AddRope(std::move(rope_spec));
   const uint32_t q_width = spec.heads * spec.key_width, kv_width = spec.kv_heads * spec.key_width;

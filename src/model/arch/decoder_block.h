@@ -1,8 +1,10 @@
 #pragma once
 
 /// @file
-/// The block that most decoder-only models share: pre-norm attention and pre-norm gated feed-forward, each added to the
-/// residual stream. An architecture names what differs.
+/// The block that most decoder-only models share: pre-norm attention and pre-norm gated feed-forward, dense or of
+/// experts, each added to the residual stream. An architecture names what differs.
+
+#include <optional>
 
 #include "model/graph.h"
 
@@ -13,6 +15,7 @@ struct DecoderBlock {
   bool qk_norm = false;
   bool fused = false;     ///< Queries, keys and values are one tensor (attn_qkv), gate and up another (ffn_up).
   bool windowed = false;  ///< Every layer sees a window, where the file has one.
+  std::optional<ExpertSpec> experts;  ///< Instead of one feed-forward layer.
   Activation activation = Activation::kSilu;
 };
 
