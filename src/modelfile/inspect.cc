@@ -119,6 +119,17 @@ void CountTensors(const GgufFile& file, ModelSummary& summary) {
   });
 }
 
+std::optional<uint64_t> ActiveParameters(const GgufFile& file, const ModelSummary& summary) {
+  const uint64_t count = summary.expert_count.value_or(0), used = summary.expert_used_count.value_or(0);
+  if (count == 0 || used == 0 || used > count) return std::nullopt;
+  uint64_t idle = 0;
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (tensor.name.find("_exps.") == std::string_view::npos || tensor.dims.back() != count) continue;
+    idle += tensor.Elements() / count * (count - used);
+  }
+  return summary.parameters - idle;
+}
+
 /// The fields that are plain numbers, with their JSON names.
 std::vector<std::pair<const char*, std::optional<uint64_t>>> ShapeFields(const ModelSummary& s) {
   return {{"context_length", s.context_length},
@@ -131,6 +142,10 @@ std::vector<std::pair<const char*, std::optional<uint64_t>>> ShapeFields(const M
           {"value_length", s.value_length},
           {"sliding_window", s.sliding_window},
           {"vocab_size", s.vocab_size},
+          {"expert_count", s.expert_count},
+          {"expert_used_count", s.expert_used_count},
+          {"expert_feed_forward_length", s.expert_feed_forward_length},
+          {"active_parameters", s.active_parameters},
           {"kv_bytes_per_token_f16", s.kv_bytes_per_token_f16}};
 }
 
@@ -260,7 +275,11 @@ ModelSummary Summarize(const GgufFile& file) {
   } else {
     summary.vocab_size = Number(file, arch + ".vocab_size");
   }
+  summary.expert_count = Number(file, arch + ".expert_count");
+  summary.expert_used_count = Number(file, arch + ".expert_used_count");
+  summary.expert_feed_forward_length = Number(file, arch + ".expert_feed_forward_length");
   CountTensors(file, summary);
+  summary.active_parameters = ActiveParameters(file, summary);
   if (absl::StatusOr<uint64_t> bytes = KvBytesPerToken(file, summary); bytes.ok()) {
     summary.kv_bytes_per_token_f16 = *bytes;
   } else {

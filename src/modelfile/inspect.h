@@ -34,8 +34,12 @@ struct ModelSummary {
   std::optional<uint32_t> head_count, head_count_kv;  ///< Empty also where they differ by layer.
   std::optional<uint32_t> key_length, value_length;   ///< Per head; from embedding_length / head_count when not stored.
   std::optional<uint32_t> sliding_window;             ///< Tokens.
-  std::optional<uint64_t> vocab_size;                 ///< Entries of the token list, else the stored number.
-  uint64_t parameters = 0;                            ///< Elements of all tensors.
+  std::optional<uint32_t> expert_count, expert_used_count, expert_feed_forward_length;
+  std::optional<uint64_t> vocab_size;  ///< Entries of the token list, else the stored number.
+  uint64_t parameters = 0;             ///< Elements of all tensors.
+  /// What one token goes through: `parameters` less the share of the experts' tensors (`*_exps.*`) that it does not
+  /// use.
+  std::optional<uint64_t> active_parameters;  ///< Empty without experts.
   uint64_t tensor_bytes = 0;
   std::vector<DTypeTotal> types;  ///< Most bytes first.
   /// Sum over layers of KV heads * (key_length + value_length) * 2 bytes.

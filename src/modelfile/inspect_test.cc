@@ -101,6 +101,29 @@ TEST(Inspect, SaysWhyKvBytesAreUnknown) {
   EXPECT_THAT(reason([](GgufWriter& w) { w.SetU32("llama.attention.kv_lora_rank", 512); }), HasSubstr("latent"));
 }
 
+TEST(Inspect, ActiveParametersLeaveOutTheExpertsThatATokenDoesNotUse) {
+  auto file = GgufFile::Open(KVIST_SOURCE_DIR "/tests/golden/qwen3moe.gguf");
+  ASSERT_TRUE(file.ok()) << file.status();
+  const ModelSummary summary = Summarize(**file);
+  EXPECT_EQ(summary.expert_count, 8u);
+  EXPECT_EQ(summary.expert_used_count, 2u);
+  EXPECT_EQ(summary.expert_feed_forward_length, 32u);
+  EXPECT_EQ(summary.active_parameters, summary.parameters - 2u * 6 * 3 * 32 * 64);  // Layers, idle experts, matrices.
+  EXPECT_THAT(InspectText(**file), HasSubstr("active_parameters"));
+  EXPECT_EQ(InspectJson(**file).at("active_parameters"), *summary.active_parameters);
+
+  auto dense = GgufFile::Open(KVIST_SOURCE_DIR "/tests/golden/qwen3.gguf");
+  ASSERT_TRUE(dense.ok()) << dense.status();
+  EXPECT_FALSE(Summarize(**dense).active_parameters.has_value());
+  EXPECT_TRUE(InspectJson(**dense).at("active_parameters").is_null());
+  // Numbers that make no sense leave it out.
+  Model lies([](GgufWriter& w) {
+    w.SetU32("llama.expert_count", 2);
+    w.SetU32("llama.expert_used_count", 3);
+  });
+  EXPECT_FALSE(Summarize(lies.file()).active_parameters.has_value());
+}
+
 TEST(Inspect, HostileTextCannotDriveATerminalOrBreakJson) {
   Model model([](GgufWriter& w) {
     w.SetString("general.name",
