@@ -273,6 +273,9 @@ void AddBench(CLI::App& app, int& exit_code) {
   AddModelFlags(*command, flags->model);
   command->add_option("--plot", flags->plot, "Write a roofline picture (SVG) to this file");
   command->add_flag("--json", flags->json, "One JSON object per result on standard output");
+  command->footer(
+      "The limit of memory counts all weights once a step, keys and values, and of a layer of experts those that the\n"
+      "step's tokens are expected to need: N (1 - (1 - k/N)^tokens) of N with k used, which is k for one token.");
   command->callback([flags, &exit_code] { exit_code = RunBench(*flags); });
 }
 

@@ -40,13 +40,19 @@ int ListShapes(bool json) {
                                        {"kv_heads", shape.kv_heads},
                                        {"head_width", shape.head_width},
                                        {"vocab_size", shape.vocab_size},
-                                       {"context_length", shape.context_length}};
+                                       {"context_length", shape.context_length},
+                                       {"experts", shape.experts},
+                                       {"experts_used", shape.experts_used},
+                                       {"expert_width", shape.expert_width}};
       fmt::print("{}\n", serve::JsonText(object));
       continue;
     }
-    fmt::print("{:<14} {:<7} {:3} layers of {:5} and {:5}, {:2} heads on {} of {:3}, {:6} tokens\n", shape.name,
+    const std::string experts = shape.experts == 0 ? ""
+                                                   : fmt::format(", {} of {} experts of {}", shape.experts_used,
+                                                                 shape.experts, shape.expert_width);
+    fmt::print("{:<14} {:<8} {:3} layers of {:5} and {:5}, {:2} heads on {:2} of {:3}, {:6} tokens{}\n", shape.name,
                shape.architecture, shape.layers, shape.width, shape.ffn_width, shape.heads, shape.kv_heads,
-               shape.head_width, shape.vocab_size);
+               shape.head_width, shape.vocab_size, experts);
   }
   if (!json) fmt::print("types: {}\n", fmt::join(lab::SynthTypes(), ", "));
   const absl::Status written = FlushOutput();
@@ -96,6 +102,7 @@ void AddSynth(CLI::App& app, int& exit_code) {
   command->add_option("-o,--out", flags->output, "File to write; else SHAPE-TYPE.gguf");
   command->add_option("--layers", flags->synth.layers, "Layers; 0 = as the shape has");
   command->add_option("--vocab", flags->synth.vocab, "Tokens of the vocabulary; 0 = as the shape has");
+  command->add_option("--experts", flags->synth.experts, "Experts of a layer; 0 = as the shape has");
   command->add_option("--seed", flags->synth.seed, "Same seed, same bytes")->capture_default_str();
   command->add_option("-t,--threads", flags->synth.threads, "Threads; 0 = every core; the bytes do not change")
       ->check(CLI::Range(0, 1024));

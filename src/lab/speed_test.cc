@@ -86,6 +86,37 @@ TEST(Work, CountsWeightsHeadAndAttention) {
                    100.0 * spec.layers * spec.heads * (spec.key_width + spec.value_width));
 }
 
+TEST(Work, ExpertsAreThoseThatSomebodyIsExpectedToNeed) {
+  const model::ExpertSpec spec{.count = 32, .used = 4};
+  EXPECT_DOUBLE_EQ(ExpertsNeeded(spec, 1), 4);
+  EXPECT_DOUBLE_EQ(ExpertsNeeded(spec, 2), 4 + 28 * 4 / 32.0);
+  EXPECT_NEAR(ExpertsNeeded(spec, 512), 32, 1e-9);
+  EXPECT_DOUBLE_EQ(ExpertsNeeded({.count = 3, .used = 3}, 1), 3);
+
+  auto model = model::LoadModel(KVIST_SOURCE_DIR "/tests/golden/qwen3moe.gguf");
+  ASSERT_TRUE(model.ok()) << model.status();
+  constexpr double kExpert = 3.0 * 32 * 64;  // Elements, F16; two of eight are used, in two layers.
+  const Work one = WorkOfStep(**model, 1, 1, 0, false), many = WorkOfStep(**model, 1, 512, 0, false);
+  const double kv_token = 2.0 * 2 * 2 * (16 + 16);
+  EXPECT_NEAR(many.bytes - one.bytes, 2 * (8 - 2) * kExpert * 2 + 511 * kv_token, 1e-3);
+  const Work next = WorkOfStep(**model, 1, 1, 1, false), two = WorkOfStep(**model, 1, 2, 0, false);
+  const double dense = 2 * (64.0 * (64 + 2 * 32) + 64 * 64 + 64 * 8);
+  const double pair = 2.0 * 4 * (16 + 16);  // A token's attention to one key, both layers.
+  EXPECT_DOUBLE_EQ(next.multiply_adds - one.multiply_adds, pair);
+  EXPECT_DOUBLE_EQ(one.multiply_adds, dense + 2 * 2 * kExpert + pair);
+  EXPECT_DOUBLE_EQ(two.multiply_adds, 2 * (dense + 2 * 2 * kExpert) + 3 * pair);
+}
+
+TEST(Work, RowsOfAFusedTensorAreCountedOnce) {
+  auto model = model::LoadModel(KVIST_SOURCE_DIR "/tests/golden/phi3_long.gguf");
+  ASSERT_TRUE(model.ok()) << model.status();
+  double bytes = 0;
+  for (const GgufTensor& tensor : (*model)->file->tensors()) {
+    if (tensor.dims.size() == 2) bytes += static_cast<double>(tensor.bytes.size());
+  }
+  EXPECT_DOUBLE_EQ(WorkOfStep(**model, 1, 1, 0, true).bytes, bytes + 2.0 * 2 * (16 + 16));
+}
+
 TEST(Roofline, EveryPointIsDrawnAndTextIsEscaped) {
   const std::string svg = RooflineSvg({.title = "a < b & \"c\"",
                                        .bytes_per_s = 1e10,

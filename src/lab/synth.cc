@@ -11,6 +11,7 @@
 #include "base/prng.h"
 #include "base/status.h"
 #include "lab/synth_blocks.h"
+#include "model/spec.h"
 #include "platform/thread_pool.h"
 
 namespace kvist::lab {
@@ -48,6 +49,24 @@ constexpr std::array kShapes{
                .rope_base = 1e6f,
                .norm_epsilon = 1e-6f,
                .qk_norm = true},
+    // The attention of qwen3-0.6b, and four experts as wide together as its feed-forward layer.
+    SynthShape{.name = "qwen3moe-small",
+               .architecture = "qwen3moe",
+               .pre = "qwen2",
+               .layers = 16,
+               .width = 1024,
+               .ffn_width = 3072,
+               .heads = 16,
+               .kv_heads = 8,
+               .head_width = 128,
+               .vocab_size = 151936,
+               .context_length = 40960,
+               .rope_base = 1e6f,
+               .norm_epsilon = 1e-6f,
+               .qk_norm = true,
+               .experts = 32,
+               .experts_used = 4,
+               .expert_width = 768},
     SynthShape{.name = "llama-3.2-1b",
                .architecture = "llama",
                .pre = "llama-bpe",
@@ -92,6 +111,22 @@ constexpr std::array kShapes{
                .sliding_window = 512,
                .qk_norm = true,
                .post_norms = true},
+    SynthShape{.name = "phi3-mini",
+               .architecture = "phi3",
+               .pre = "",
+               .layers = 32,
+               .width = 3072,
+               .ffn_width = 8192,
+               .heads = 32,
+               .kv_heads = 32,
+               .head_width = 96,
+               .vocab_size = 32064,
+               .context_length = 4096,
+               .rope_base = 1e4f,
+               .norm_epsilon = 1e-5f,
+               .sliding_window = 2047,
+               .own_head = true,
+               .fused = true},
 };
 
 /// Types of a whole model. Public files keep the table that is embedding and head at once in a finer type.
@@ -163,11 +198,15 @@ class ModelWriter {
 
  private:
   std::string Key(std::string_view suffix) const { return Cat(shape_.architecture, ".", suffix); }
-  void AddMatrix(const std::string& name, DType wanted, uint32_t cols, uint32_t rows);
+  /// `experts` > 0: as many matrices, one after another.
+  void AddMatrix(const std::string& name, DType wanted, uint32_t cols, uint32_t rows, uint32_t experts = 0);
   /// Values 1 + about 0.1, the f32 norm weights of a trained model; or about `spread` around 0.
   void AddVector(const std::string& name, uint32_t width, float centre, float spread);
   void AddRopeFactors();
   void AddLayer(uint32_t layer);
+  void AddAttention(uint32_t layer, DType main, DType finer);
+  void AddFeedForward(uint32_t layer, DType main, DType finer);
+  static std::string Name(uint32_t layer, std::string_view part) { return Cat("blk.", layer, ".", part); }
   absl::Status Draw(DType dtype, uint64_t key, uint64_t elements, float sigma, const GgufSink& sink);
   absl::Status Advance(uint64_t bytes);
 
@@ -197,19 +236,25 @@ void ModelWriter::AddMetadata() {
   writer_.SetF32(Key("rope.freq_base"), shape_.rope_base);
   writer_.SetF32(Key("attention.layer_norm_rms_epsilon"), shape_.norm_epsilon);
   if (shape_.sliding_window > 0) writer_.SetU32(Key("attention.sliding_window"), shape_.sliding_window);
+  if (shape_.experts > 0) {
+    writer_.SetU32(Key("expert_count"), shape_.experts);
+    writer_.SetU32(Key("expert_used_count"), shape_.experts_used);
+    writer_.SetU32(Key("expert_feed_forward_length"), shape_.expert_width);
+  }
   writer_.SetU32(Key("vocab_size"), shape_.vocab_size);
   AddSynthVocabulary(shape_, shape_.vocab_size, writer_);
 }
 
-void ModelWriter::AddMatrix(const std::string& name, DType wanted, uint32_t cols, uint32_t rows) {
+void ModelWriter::AddMatrix(const std::string& name, DType wanted, uint32_t cols, uint32_t rows, uint32_t experts) {
   const DType dtype = Fitting(wanted, cols);
-  const uint64_t elements = uint64_t{cols} * rows;
+  const uint64_t elements = uint64_t{cols} * rows * std::max(experts, 1u);
   const float sigma = 1.0f / std::sqrt(static_cast<float>(cols));
   ++result_.tensors;
   result_.parameters += elements;
-  bytes_total_ += RowBytes(dtype, cols) * rows;
+  bytes_total_ += RowBytes(dtype, elements);
   const uint64_t key = KeyOf(options_.seed, name);
-  const std::array<uint64_t, 2> dims{cols, rows};
+  std::vector<uint64_t> dims{cols, rows};
+  if (experts > 0) dims.push_back(experts);
   writer_.AddTensor(name, dtype, dims, [this, dtype, key, elements, sigma](const GgufSink& sink) {
     return Draw(dtype, key, elements, sigma, sink);
   });
@@ -250,38 +295,57 @@ void ModelWriter::AddRopeFactors() {
   });
 }
 
-void ModelWriter::AddLayer(uint32_t layer) {
-  const auto name = [&](std::string_view part) { return Cat("blk.", layer, ".", part); };
+void ModelWriter::AddAttention(uint32_t layer, DType main, DType finer) {
   const uint32_t q_width = shape_.heads * shape_.head_width, kv_width = shape_.kv_heads * shape_.head_width;
-  const DType main = recipe_.main;
-  const DType finer = IsFinerLayer(layer, shape_.layers) ? recipe_.finer : main;
-  AddVector(name("attn_norm.weight"), shape_.width, 1.0f, 0.1f);
-  AddMatrix(name("attn_q.weight"), main, shape_.width, q_width);
-  AddMatrix(name("attn_k.weight"), main, shape_.width, kv_width);
-  AddMatrix(name("attn_v.weight"), finer, shape_.width, kv_width);
-  AddMatrix(name("attn_output.weight"), main, q_width, shape_.width);
+  if (shape_.fused) {
+    AddMatrix(Name(layer, "attn_qkv.weight"), main, shape_.width, q_width + 2 * kv_width);
+  } else {
+    AddMatrix(Name(layer, "attn_q.weight"), main, shape_.width, q_width);
+    AddMatrix(Name(layer, "attn_k.weight"), main, shape_.width, kv_width);
+    AddMatrix(Name(layer, "attn_v.weight"), finer, shape_.width, kv_width);
+  }
+  AddMatrix(Name(layer, "attn_output.weight"), main, q_width, shape_.width);
   if (shape_.qkv_bias) {
-    AddVector(name("attn_q.bias"), q_width, 0.0f, 0.1f);
-    AddVector(name("attn_k.bias"), kv_width, 0.0f, 0.1f);
-    AddVector(name("attn_v.bias"), kv_width, 0.0f, 0.1f);
+    AddVector(Name(layer, "attn_q.bias"), q_width, 0.0f, 0.1f);
+    AddVector(Name(layer, "attn_k.bias"), kv_width, 0.0f, 0.1f);
+    AddVector(Name(layer, "attn_v.bias"), kv_width, 0.0f, 0.1f);
   }
   if (shape_.qk_norm) {
-    AddVector(name("attn_q_norm.weight"), shape_.head_width, 1.0f, 0.1f);
-    AddVector(name("attn_k_norm.weight"), shape_.head_width, 1.0f, 0.1f);
+    AddVector(Name(layer, "attn_q_norm.weight"), shape_.head_width, 1.0f, 0.1f);
+    AddVector(Name(layer, "attn_k_norm.weight"), shape_.head_width, 1.0f, 0.1f);
   }
+}
+
+void ModelWriter::AddFeedForward(uint32_t layer, DType main, DType finer) {
+  const uint32_t width = shape_.width;
+  if (shape_.experts > 0) {
+    AddMatrix(Name(layer, "ffn_gate_inp.weight"), DType::kF32, width, shape_.experts);
+    AddMatrix(Name(layer, "ffn_gate_exps.weight"), main, width, shape_.expert_width, shape_.experts);
+    AddMatrix(Name(layer, "ffn_up_exps.weight"), main, width, shape_.expert_width, shape_.experts);
+    AddMatrix(Name(layer, "ffn_down_exps.weight"), finer, shape_.expert_width, width, shape_.experts);
+    return;
+  }
+  if (!shape_.fused) AddMatrix(Name(layer, "ffn_gate.weight"), main, width, shape_.ffn_width);
+  AddMatrix(Name(layer, "ffn_up.weight"), main, width, shape_.fused ? 2 * shape_.ffn_width : shape_.ffn_width);
+  AddMatrix(Name(layer, "ffn_down.weight"), finer, shape_.ffn_width, width);
+}
+
+void ModelWriter::AddLayer(uint32_t layer) {
+  const DType main = recipe_.main;
+  const DType finer = IsFinerLayer(layer, shape_.layers) ? recipe_.finer : main;
+  AddVector(Name(layer, "attn_norm.weight"), shape_.width, 1.0f, 0.1f);
+  AddAttention(layer, main, finer);
   if (shape_.post_norms) {
-    AddVector(name("post_attention_norm.weight"), shape_.width, 1.0f, 0.1f);
-    AddVector(name("post_ffw_norm.weight"), shape_.width, 1.0f, 0.1f);
+    AddVector(Name(layer, "post_attention_norm.weight"), shape_.width, 1.0f, 0.1f);
+    AddVector(Name(layer, "post_ffw_norm.weight"), shape_.width, 1.0f, 0.1f);
   }
-  AddVector(name("ffn_norm.weight"), shape_.width, 1.0f, 0.1f);
-  AddMatrix(name("ffn_gate.weight"), main, shape_.width, shape_.ffn_width);
-  AddMatrix(name("ffn_up.weight"), main, shape_.width, shape_.ffn_width);
-  AddMatrix(name("ffn_down.weight"), finer, shape_.ffn_width, shape_.width);
+  AddVector(Name(layer, "ffn_norm.weight"), shape_.width, 1.0f, 0.1f);
+  AddFeedForward(layer, main, finer);
 }
 
 void ModelWriter::AddTensors() {
-  // Embedding and head are one table in all of these models.
-  AddMatrix("token_embd.weight", recipe_.head, shape_.width, shape_.vocab_size);
+  AddMatrix("token_embd.weight", shape_.own_head ? recipe_.main : recipe_.head, shape_.width, shape_.vocab_size);
+  if (shape_.own_head) AddMatrix("output.weight", recipe_.head, shape_.width, shape_.vocab_size);
   AddVector("output_norm.weight", shape_.width, 1.0f, 0.1f);
   if (shape_.llama3_rope) AddRopeFactors();
   for (uint32_t layer = 0; layer < shape_.layers; ++layer) AddLayer(layer);
@@ -351,6 +415,13 @@ absl::StatusOr<SynthResult> WriteSynthModel(const SynthOptions& options, const s
         Cat("a vocabulary of ", options.vocab, " tokens; expected ", kSynthVocabMin, " to ", shape.vocab_size));
   }
   if (options.vocab > 0) shape.vocab_size = options.vocab;
+  if (options.experts > 0 && shape.experts > 0) {
+    if (options.experts < shape.experts_used || options.experts > model::kExpertsMax) {
+      return absl::InvalidArgumentError(
+          Cat(options.experts, " experts; expected ", shape.experts_used, " to ", model::kExpertsMax));
+    }
+    shape.experts = options.experts;
+  }
   ModelWriter writer(options, shape, *recipe);
   writer.AddMetadata();
   writer.AddTensors();

@@ -17,7 +17,7 @@
 
 namespace kvist::lab {
 
-/// What the public model of that name has.
+/// What the public model of that name has; "qwen3moe-small" is a shape of our own.
 struct SynthShape {
   std::string_view name;          ///< e.g. "qwen3-0.6b".
   std::string_view architecture;  ///< GGUF's name.
@@ -28,7 +28,10 @@ struct SynthShape {
   float rope_base, norm_epsilon;
   uint32_t sliding_window = 0;
   bool qkv_bias = false, qk_norm = false, post_norms = false;
-  bool llama3_rope = false;  ///< Carries rope_freqs.weight.
+  bool llama3_rope = false;                                  ///< Carries rope_freqs.weight.
+  bool own_head = false;                                     ///< output.weight; else the embedding is the head.
+  bool fused = false;                                        ///< attn_qkv, and gate and up in ffn_up.
+  uint32_t experts = 0, experts_used = 0, expert_width = 0;  ///< 0 = dense.
 };
 
 std::span<const SynthShape> SynthShapes();
@@ -39,8 +42,9 @@ std::vector<std::string> SynthTypes();
 struct SynthOptions {
   std::string shape;
   std::string type = "q8_0";
-  uint32_t layers = 0;  ///< 0 = as the shape has.
-  uint32_t vocab = 0;   ///< 0 = as the shape has; else at least kSynthVocabMin.
+  uint32_t layers = 0;   ///< 0 = as the shape has.
+  uint32_t vocab = 0;    ///< 0 = as the shape has; else at least kSynthVocabMin.
+  uint32_t experts = 0;  ///< Of a layer; 0 = as the shape has. Dense shapes take no notice.
   uint64_t seed = 1;
   uint32_t threads = 1;
   /// Told now and then; false ends it (Cancelled).
@@ -55,7 +59,7 @@ struct SynthResult {
 };
 
 /// Writes the model to `path`, which appears when it is whole. Errors: NotFound for a shape or type that is not known
-/// (the message lists them), InvalidArgument for layers or vocab out of range, those of writing.
+/// (the message lists them), InvalidArgument for layers, vocab or experts out of range, those of writing.
 absl::StatusOr<SynthResult> WriteSynthModel(const SynthOptions& options, const std::string& path);
 
 /// Adds `tokenizer.*`: byte tokens, a few merges, numbered filler tokens and a chat template.

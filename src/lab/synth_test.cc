@@ -16,10 +16,15 @@
 namespace kvist::lab {
 namespace {
 
-constexpr uint32_t kLayers = 2, kVocab = 640;
+constexpr uint32_t kLayers = 2, kVocab = 640, kExperts = 5;
 
 SynthOptions Small(std::string shape, std::string type) {
-  return {.shape = std::move(shape), .type = std::move(type), .layers = kLayers, .vocab = kVocab, .threads = 2};
+  return {.shape = std::move(shape),
+          .type = std::move(type),
+          .layers = kLayers,
+          .vocab = kVocab,
+          .experts = kExperts,
+          .threads = 2};
 }
 
 class TempModel {
@@ -100,6 +105,7 @@ TEST_P(SynthType, EveryShapeLoadsAndComputes) {
     EXPECT_EQ(summary.head_count_kv, shape.kv_heads);
     EXPECT_EQ(summary.key_length, shape.head_width);
     EXPECT_EQ(summary.vocab_size, kVocab);
+    EXPECT_EQ(summary.expert_count, shape.experts > 0 ? std::optional(kExperts) : std::nullopt);
     EXPECT_EQ(summary.parameters, result->parameters);
     EXPECT_EQ((*file)->file_bytes(), result->file_bytes);
     ExpectUsable(model.path());
@@ -149,6 +155,9 @@ TEST(Synth, WrongOptionsAndInterruptsLeaveNoFile) {
   EXPECT_TRUE(absl::IsCancelled(WriteSynthModel(options, model.path()).status()));
   EXPECT_TRUE(absl::IsNotFound(WriteSynthModel(Small("nothing", "q8_0"), model.path()).status()));
   EXPECT_TRUE(absl::IsNotFound(WriteSynthModel(Small("smollm2-135m", "q9"), model.path()).status()));
+  options = Small("qwen3moe-small", "q8_0");
+  options.experts = 3;  // Four are used.
+  EXPECT_TRUE(absl::IsInvalidArgument(WriteSynthModel(options, model.path()).status()));
   options = Small("smollm2-135m", "q8_0");
   options.vocab = 100;
   EXPECT_TRUE(absl::IsInvalidArgument(WriteSynthModel(options, model.path()).status()));

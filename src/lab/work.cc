@@ -1,6 +1,7 @@
 #include "lab/work.h"
 
 #include <algorithm>
+#include <cmath>
 #include <variant>
 
 namespace kvist::lab {
@@ -25,6 +26,11 @@ View ViewOf(uint32_t tokens, uint32_t depth, uint32_t window) {
 
 }  // namespace
 
+double ExpertsNeeded(const model::ExpertSpec& experts, double rows) {
+  const double idle = 1.0 - double{1} * experts.used / experts.count;
+  return experts.count * (1.0 - std::pow(idle, rows));
+}
+
 Work WorkOfStep(const model::Model& model, uint32_t sequences, uint32_t tokens, uint32_t depth, bool sample) {
   const model::ModelSpec& spec = model.spec;
   Work work;
@@ -36,6 +42,15 @@ Work WorkOfStep(const model::Model& model, uint32_t sequences, uint32_t tokens, 
       const model::Weight& weight = model.graph.weights[linear->weight.value];
       work.bytes += static_cast<double>(weight.file_bytes());
       work.multiply_adds += rows * static_cast<double>(weight.elements());
+    } else if (const auto* experts = std::get_if<model::ExpertMlp>(&op)) {
+      const double rows = double{1} * sequences * tokens;
+      const double needed = ExpertsNeeded(experts->experts, rows) / experts->experts.count;
+      const double used = double{1} * experts->experts.used / experts->experts.count;
+      for (model::WeightId id : {experts->gate, experts->up, experts->down}) {
+        const model::Weight& weight = model.graph.weights[id.value];
+        work.bytes += needed * static_cast<double>(weight.file_bytes());
+        work.multiply_adds += rows * used * static_cast<double>(weight.elements());
+      }
     } else if (const auto* attention = std::get_if<model::Attention>(&op)) {
       const View view = ViewOf(tokens, depth, attention->window);
       const double width = double{1} * spec.key_width + spec.value_width;

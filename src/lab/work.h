@@ -11,7 +11,9 @@
 namespace kvist::lab {
 
 struct Work {
-  double bytes = 0;          ///< Weights once a step as they lie in the file, keys and values once a step, f16.
+  /// Weights once a step as they lie in the file (of experts, those that ExpertsNeeded expects), keys and values once a
+  /// step, f16.
+  double bytes = 0;
   double multiply_adds = 0;  ///< Of the matrix products and of attention.
 
   Work& operator+=(const Work& other) {
@@ -20,6 +22,11 @@ struct Work {
     return *this;
   }
 };
+
+/// Experts of a layer that `rows` tokens need together, as expected when each token's choice is equally likely to be
+/// any: count * (1 - (1 - used / count)^rows). `used` for one token, all for many. Trained routers prefer some experts,
+/// and tokens of one text choose alike, so real steps need fewer.
+double ExpertsNeeded(const model::ExpertSpec& experts, double rows);
 
 /// One step in which each of `sequences` goes on by `tokens` after `depth` tokens; the last row of each is sampled when
 /// `sample`.
