@@ -23,9 +23,18 @@ const llama = await getLlama({gpu: false, build: "never", maxThreads: 2, logLeve
 // table of 16-bit floats. Keys and values stay 32-bit here. What remains for the other models is the order of additions.
 function limitOf(file) {
     if (/^q\d_/.test(file)) return 0.04;
+    // Expert products round activations to 16 bits where weights have them. Where they are rounded to 8 bits, a token may choose
+    // other experts.
+    if (/^qwen3moe/.test(file)) return /q4_0/.test(file) ? 0.12 : 2e-3;
     if (/q4_|q8_/i.test(file)) return 0.06;
     return {"bf16.gguf": 0.02, "gemma3.gguf": 2e-3}[file] ?? 1e-5;
 }
+
+// What llama.cpp does not read, so that its logits are others.
+const UNREAD = {
+    "phi3.gguf": "phi3.attention.sliding_window",
+    "qwen3moe_one.gguf": "qwen3moe.expert_weights_norm",
+};
 
 const EXACT = {flashAttention: false, swaFullCache: true, experimentalKvCacheKeyType: "F32", experimentalKvCacheValueType: "F32"};
 const SLICE = 32;  // Positions whose distributions are in memory at once: vocabularies are large.
@@ -102,6 +111,10 @@ async function check(file) {
     const modelPath = [path.dirname(file), ...modelDirs].map((dir) => path.join(dir, golden.file)).find(fs.existsSync);
     if (modelPath === undefined) {
         console.log(`${golden.file.padEnd(32)} not found, left out`);
+        return true;
+    }
+    if (UNREAD[golden.file] !== undefined) {
+        console.log(`${golden.file.padEnd(32)} left out: llama.cpp does not read ${UNREAD[golden.file]}`);
         return true;
     }
     const model = await llama.loadModel({modelPath, gpuLayers: 0});

@@ -5,6 +5,7 @@ implementation computes from them:  make_models.py [--out tests/golden] [NAME ..
 See tests/golden/README.md for the file formats. Deterministic: same versions, same bytes.
 """
 import argparse
+import math
 import pathlib
 import zlib
 
@@ -161,7 +162,8 @@ def write_vocabulary(w):
 
 
 def write_keys(w, arch, name, c, kind):
-    w.add_name(f"kvist golden {name}")
+    # llama.cpp expects certain tokens in a vocabulary of a model that calls itself "phi3".
+    w.add_name(f"kvist golden {name}".replace("phi3", "fused"))
     w.add_license("apache-2.0")
     w.add_file_type({Q.F32: 0, Q.F16: 1, Q.Q4_0: 2, Q.Q4_1: 3, Q.Q8_0: 7, Q.Q5_0: 8, Q.Q5_1: 9, Q.Q4_K: 14, Q.Q5_K: 16,
                      Q.Q6_K: 18, Q.BF16: 32}[kind])
@@ -197,6 +199,10 @@ def write_keys(w, arch, name, c, kind):
         w.add_rope_scaling_factor(r["factor"])
     if r["rope_type"] in ("yarn", "longrope"):
         w.add_rope_scaling_orig_ctx_len(r["original_max_position_embeddings"])
+    if r["rope_type"] == "longrope":
+        original = r["original_max_position_embeddings"]
+        stretch = c.max_position_embeddings / original
+        w.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(stretch) / math.log(original)))
 
 
 def make(name, out):
