@@ -51,6 +51,21 @@ class Bench(unittest.TestCase):
         self.assertGreater(lines["arithmetic"]["multiply_adds_per_s"], 0)
         self.assertEqual(len(picture.getElementsByTagName("circle")), len(names))
 
+    def test_experts_are_read_when_a_token_needs_them(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "experts.gguf"
+            synth = kvist("synth", "qwen3moe-small", "--type", "q8_0", "--layers", "1", "--vocab", "600", "--experts", "8",
+                          "-o", path, "--json")
+            self.assertEqual(synth.returncode, 0, synth.stderr)
+            shown = json.loads(kvist("inspect", path, "--json").stdout)
+            run = kvist("bench", path, "-p", "0", "-n", "1", "--batch", "1,16", "-r", "1", "--json")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual((shown["expert_count"], shown["expert_used_count"]), (8, 4))
+        expert = 3 * 1024 * 768  # Elements, Q8_0: 34 bytes of 32.
+        self.assertEqual(shown["active_parameters"], shown["parameters"] - 4 * expert)
+        one, many = (line["bytes"] for line in map(json.loads, run.stdout.splitlines()) if line["name"].startswith("tg1"))
+        self.assertAlmostEqual((many - one) / (expert * 34 / 32), 4, delta=0.1)
+
     def test_nothing_to_measure_is_wrong_usage(self):
         run = kvist("bench", MODEL, "-p", "0", "-n", "0")
         self.assertEqual((run.returncode, run.stdout), (2, ""))
