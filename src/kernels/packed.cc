@@ -179,7 +179,7 @@ uint8_t PackedInteger(const std::byte* ints, uint32_t bits, uint32_t row, uint32
 /// @param source  the group's first row.
 template <class Block, class Unit>
 void PackQuantizedGroup(const std::byte* source, size_t row_bytes, uint32_t rows, uint32_t cols, std::byte* out) {
-  constexpr uint32_t kStoredColumns = sizeof(Block) > 100 ? kSuperColumns : kBlockColumns;
+  constexpr uint32_t kStoredColumns = Unit::kColumns < kSuperColumns ? kBlockColumns : kSuperColumns;
   uint8_t vectors[512] = {};  // Lanes of missing rows stay zero.
   for (uint32_t first = 0; first < cols; first += Unit::kColumns, out += Unit::kBytes) {
     std::memset(out, 0, Unit::kBytes);
@@ -294,14 +294,15 @@ void ReadPackedBlock(const PackedMatrix& matrix, uint32_t row, uint32_t block, P
       out.q[i] = static_cast<int16_t>(PackedInteger(ints, Unit::kBits, r, i) - static_cast<int>(Unit::kOffset));
     }
     out.scale[0] = out.scale[1] = 1;
-    out.has_min = Unit::kHasMin;
-    out.min = 0;
-    if constexpr (Unit::kColumns < kSuperColumns) {
+    out.mins = Unit::kMins;
+    if constexpr (Unit::kHeader == UnitHeader::kD) {
       out.d = LoadHalf(unit, b * kRowGroup + r);
-      if (Unit::kHasMin) out.min = LoadHalf(unit, kRowGroup + r);
-    } else if constexpr (Unit::kHasMin) {
+    } else if constexpr (Unit::kHeader == UnitHeader::kDM) {
+      out.d = LoadHalf(unit, r);
+      out.min[0] = LoadHalf(unit, kRowGroup + r);
+    } else if constexpr (Unit::kHeader == UnitHeader::kScaleMin) {
       out.d = LoadHalf(unit, r) * static_cast<float>(unit[64 + b * kRowGroup + r]);
-      out.min = -(LoadHalf(unit, kRowGroup + r) * static_cast<float>(unit[192 + b * kRowGroup + r]));
+      out.min[0] = -(LoadHalf(unit, kRowGroup + r) * static_cast<float>(unit[192 + b * kRowGroup + r]));
     } else {
       out.d = LoadHalf(unit, r);
       for (uint32_t h = 0; h < 2; ++h) out.scale[h] = static_cast<int8_t>(unit[64 + (2 * b + h) * kRowGroup + r]);
@@ -317,7 +318,7 @@ void UnpackRow(const PackedMatrix& matrix, uint32_t row, float* out) {
       ReadPackedBlock(matrix, row, b, block);
       for (uint32_t i = 0; i < 32; ++i) {
         float product = block.d * static_cast<float>(block.scale[i / 16]) * static_cast<float>(block.q[i]);
-        out[b * 32 + i] = block.has_min ? product + block.min : product;
+        out[b * 32 + i] = block.mins > 0 ? product + block.min[0] : product;
       }
     }
     return;

@@ -10,10 +10,12 @@
 ///
 ///     type              unit of columns   bytes of a unit
 ///     F32, F16, BF16    1                 element [16 rows]; the group is padded to 64 bytes
-///     Q8_0, Q5_0, Q4_0  64 (two blocks)   d f16 [2][16], ints of block 0, ints of block 1; an odd last block is padded
-///     by zeros Q4_1, Q5_1        32                d f16 [16], m f16 [16], ints Q4_K, Q5_K        256               d
-///     f16 [16], dmin f16 [16], scale u8 [8][16], min u8 [8][16], ints of 8 blocks Q6_K              256 d f16 [16], 32
-///     zero bytes, scale i8 [16][16], ints of 8 blocks
+///     Q8_0, Q5_0, Q4_0  64 (two blocks)   d f16 [2][16]
+///     Q4_1, Q5_1        32                d f16 [16], m f16 [16]
+///     Q4_K, Q5_K        256               d f16 [16], dmin f16 [16], scale u8 [8][16], min u8 [8][16]
+///     Q6_K              256               d f16 [16], 32 zero bytes, scale i8 [16][16]
+///
+/// and in the quantised ones the ints of the unit's blocks, those past the last column zero.
 ///
 /// The ints of a block are 32 columns x 16 rows of unsigned integers u, seen as 8 vectors of 64 bytes: vector j holds
 /// columns 4 j .. 4 j + 3, and byte 4 r + c of it is row r, column 4 j + c (the order of a 4-way byte dot product).
@@ -57,12 +59,13 @@ void PackRowGroups(DType dtype, const std::byte* source, uint32_t rows, uint32_t
 /// packed.
 void UnpackRow(const PackedMatrix& matrix, uint32_t row, float* out);
 
-/// One row of one block of 32 columns, read back: weight i is (d * scale[i / 16]) * q[i], plus `min` if `has_min`.
+/// One row of one block of 32 columns, read back: weight i is (d * scale[i / 16]) * q[i], plus `min[0]` if there is
+/// one.
 struct PackedBlock {
   int16_t q[32];     ///< Offset already subtracted.
-  int32_t scale[2];  ///< 1 but for Q6_K.
-  float d, min;      ///< K types: d * scale and -(dmin * min) of the sub-block, both exact.
-  bool has_min;
+  int32_t scale[2];  ///< 1 for types without sub-scales of 16 columns.
+  float d, min[1];   ///< K types: d * scale and -(dmin * min) of the sub-block, both exact.
+  uint32_t mins;     ///< How many of `min` there are.
 };
 
 /// REQUIRES: a quantised type, row < 16 * RowGroups(rows), block < cols / 32.

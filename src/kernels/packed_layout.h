@@ -13,38 +13,74 @@ namespace kvist::kernels {
 inline constexpr uint32_t kGroupVectorBytes = 64;  ///< One int vector: 16 rows x 4 columns.
 inline constexpr uint32_t kBlockVectors = 8;       ///< Int vectors of a block of 32 columns.
 
+/// What the header of a unit holds; packed.h says how it lies there.
+enum class UnitHeader : uint8_t {
+  kD,             ///< d for each block.
+  kDM,            ///< d and m.
+  kScaleMin,      ///< d, dmin; scale and min for each block.
+  kSignedScales,  ///< d; two sub-scales of 8 bits for each block.
+};
+
+/// Geometry and arithmetic of a type; kernels ask for these and never for a type by name.
+struct UnitTraits {
+  uint32_t columns;
+  uint32_t bits;        ///< Of a stored integer u.
+  uint32_t offset = 0;  ///< Subtracted from u.
+  UnitHeader header;
+  uint32_t header_bytes = 64;
+  uint32_t mins = 0;           ///< Minimums added for a block.
+  uint32_t sub_scale_max = 0;  ///< Largest magnitude of the integers that scale 16 columns; 0 = there are none.
+};
+
 /// Geometry of one quantised type. A unit is `header_bytes` of scales, then the ints of its blocks.
 template <DType dtype>
 struct PackedUnit;
 
 /// What all of them have in common.
-template <uint32_t columns, uint32_t header_bytes, uint32_t bits, uint32_t offset, bool has_min>
+template <UnitTraits traits>
 struct PackedUnitOf {
-  static constexpr uint32_t kColumns = columns;
-  static constexpr uint32_t kBlocks = columns / 32;
-  static constexpr uint32_t kHeaderBytes = header_bytes;
-  static constexpr uint32_t kBits = bits;
-  static constexpr uint32_t kBlockBytes = 64 * bits;  // 32 columns x 16 rows x bits / 8
-  static constexpr uint32_t kBytes = header_bytes + columns / 32 * kBlockBytes;
-  static constexpr uint32_t kOffset = offset;  ///< Subtracted from the unsigned integers.
-  static constexpr bool kHasMin = has_min;
+  static constexpr uint32_t kColumns = traits.columns;
+  static constexpr uint32_t kBlocks = traits.columns / 32;
+  static constexpr UnitHeader kHeader = traits.header;
+  static constexpr uint32_t kHeaderBytes = traits.header_bytes;
+  static constexpr uint32_t kBits = traits.bits;
+  static constexpr uint32_t kBlockBytes = 64 * traits.bits;  // 32 columns x 16 rows x bits / 8
+  static constexpr uint32_t kBytes = traits.header_bytes + kBlocks * kBlockBytes;
+  static constexpr uint32_t kOffset = traits.offset;
+  static constexpr uint32_t kMax = (1u << traits.bits) - 1;  ///< Largest u.
+  static constexpr uint32_t kMins = traits.mins;
+  static constexpr bool kHasSubScales = traits.sub_scale_max > 0;
 };
 
 template <>
-struct PackedUnit<DType::kQ8_0> : PackedUnitOf<64, 64, 8, 128, false> {};
+struct PackedUnit<DType::kQ8_0>
+    : PackedUnitOf<UnitTraits{.columns = 64, .bits = 8, .offset = 128, .header = UnitHeader::kD}> {};
 template <>
-struct PackedUnit<DType::kQ5_0> : PackedUnitOf<64, 64, 5, 16, false> {};
+struct PackedUnit<DType::kQ5_0>
+    : PackedUnitOf<UnitTraits{.columns = 64, .bits = 5, .offset = 16, .header = UnitHeader::kD}> {};
 template <>
-struct PackedUnit<DType::kQ4_0> : PackedUnitOf<64, 64, 4, 8, false> {};
+struct PackedUnit<DType::kQ4_0>
+    : PackedUnitOf<UnitTraits{.columns = 64, .bits = 4, .offset = 8, .header = UnitHeader::kD}> {};
 template <>
-struct PackedUnit<DType::kQ5_1> : PackedUnitOf<32, 64, 5, 0, true> {};
+struct PackedUnit<DType::kQ5_1>
+    : PackedUnitOf<UnitTraits{.columns = 32, .bits = 5, .header = UnitHeader::kDM, .mins = 1}> {};
 template <>
-struct PackedUnit<DType::kQ4_1> : PackedUnitOf<32, 64, 4, 0, true> {};
+struct PackedUnit<DType::kQ4_1>
+    : PackedUnitOf<UnitTraits{.columns = 32, .bits = 4, .header = UnitHeader::kDM, .mins = 1}> {};
 template <>
-struct PackedUnit<DType::kQ5_K> : PackedUnitOf<256, 320, 5, 0, true> {};
+struct PackedUnit<DType::kQ5_K>
+    : PackedUnitOf<UnitTraits{
+          .columns = 256, .bits = 5, .header = UnitHeader::kScaleMin, .header_bytes = 320, .mins = 1}> {};
 template <>
-struct PackedUnit<DType::kQ4_K> : PackedUnitOf<256, 320, 4, 0, true> {};
+struct PackedUnit<DType::kQ4_K>
+    : PackedUnitOf<UnitTraits{
+          .columns = 256, .bits = 4, .header = UnitHeader::kScaleMin, .header_bytes = 320, .mins = 1}> {};
 template <>
-struct PackedUnit<DType::kQ6_K> : PackedUnitOf<256, 320, 6, 32, false> {};
+struct PackedUnit<DType::kQ6_K> : PackedUnitOf<UnitTraits{.columns = 256,
+                                                          .bits = 6,
+                                                          .offset = 32,
+                                                          .header = UnitHeader::kSignedScales,
+                                                          .header_bytes = 320,
+                                                          .sub_scale_max = 128}> {};
 
 }  // namespace kvist::kernels

@@ -91,7 +91,7 @@ void UnpackStrip(const uint8_t* group, uint32_t begin, uint32_t n, uint32_t g, S
     const uint32_t in_unit = (begin + b) % Unit::kBlocks;
     BlockScales scales = LoadScales<dtype>(unit, in_unit);
     Store(s.d[g][b], scales.d);
-    if constexpr (Unit::kHasMin) Store(s.m[g][b], scales.m);
+    if constexpr (Unit::kMins == 1) Store(s.m[g][b], scales.m);
     UnpackTile<dtype>(unit, in_unit, scales, s.weights[g][b], s.lower[g][b]);
   }
 }
@@ -151,7 +151,7 @@ struct Panel {
 };
 
 /// acc += scaled sums, block by block.
-template <bool has_min>
+template <uint32_t mins>
 __attribute__((noinline)) void Accumulate(const Panel& p, SumTile& out) {
   Native acc[kTile];
 #pragma GCC unroll 16
@@ -163,7 +163,7 @@ __attribute__((noinline)) void Accumulate(const Panel& p, SumTile& out) {
 #pragma GCC unroll 16
     for (uint32_t t = 0; t < kTile; ++t) {
       acc[t] = Fma(Mul(d, Set(scale[t])), Load(sums + t * kRowGroup), acc[t]);
-      if constexpr (has_min) acc[t] = Fma(Load(p.m[b]), Set(p.scaled_sum[b][t]), acc[t]);
+      if constexpr (mins == 1) acc[t] = Fma(Load(p.m[b]), Set(p.scaled_sum[b][t]), acc[t]);
     }
   }
 #pragma GCC unroll 16
@@ -207,16 +207,16 @@ void RunTiles(const Task& task, const Pass& pass, uint32_t tile, uint32_t group,
   }
   for (uint32_t begin = 0; begin < pass.blocks; begin += kPanelBlocks) {
     const uint32_t n = pass.blocks - begin < kPanelBlocks ? pass.blocks - begin : kPanelBlocks;
-    Multiply<tiles, groups, dtype == DType::kQ6_K>(s.activations + tile, begin, n, s);
+    Multiply<tiles, groups, PackedUnit<dtype>::kHasSubScales>(s.activations + tile, begin, n, s);
     for (uint32_t t = 0; t < tiles; ++t) {
       for (uint32_t g = 0; g < groups; ++g) {
-        Accumulate<PackedUnit<dtype>::kHasMin>({.sums = s.sums[t][g] + 1,
-                                                .d = s.d[g] + begin,
-                                                .m = s.m[g] + begin,
-                                                .scale = s.scale[tile + t] + begin,
-                                                .scaled_sum = s.scaled_sum[tile + t] + begin,
-                                                .blocks = n},
-                                               s.acc[t][g]);
+        Accumulate<PackedUnit<dtype>::kMins>({.sums = s.sums[t][g] + 1,
+                                              .d = s.d[g] + begin,
+                                              .m = s.m[g] + begin,
+                                              .scale = s.scale[tile + t] + begin,
+                                              .scaled_sum = s.scaled_sum[tile + t] + begin,
+                                              .blocks = n},
+                                             s.acc[t][g]);
       }
     }
   }

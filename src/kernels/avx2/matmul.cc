@@ -15,6 +15,11 @@ constexpr uint32_t kCacheBytes = 192 << 10;
 
 #include "kernels/generic/matmul_float.inc"
 
+/// Integers that the multiplier of unsigned bytes by signed ones takes only as magnitude and sign: 16-bit sums of two
+/// products of theirs would overflow.
+template <DType dtype>
+constexpr bool kSignedInts = PackedUnit<dtype>::kMax > 127;
+
 /// Int vector `j` of a block for half of the rows; `ints` points at that half of vector 0. The bytes are unsigned but
 /// for 8 bits, where the offset is undone (w = u - 128).
 template <uint32_t bits>
@@ -47,35 +52,38 @@ KVIST_INLINE __m256i Quad(const int8_t* q) {
   return _mm256_set1_epi32(bits);
 }
 
-/// Sums of pairs u * q in 16 bits. They cannot overflow: 8-bit weights go in as magnitudes (up to 128) with the sign
+/// Sums of pairs u * q in 16 bits. They cannot overflow: signed weights go in as magnitudes (up to 128) with the sign
 /// moved to the activation (at most 127), 2 * 128 * 127 = 32512.
-template <uint32_t bits>
+template <bool is_signed>
 KVIST_INLINE __m256i PairSums(__m256i w, __m256i magnitude, __m256i q) {
-  if constexpr (bits == 8) return _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(q, w));
+  if constexpr (is_signed) return _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(q, w));
   return _mm256_maddubs_epi16(w, q);
 }
 
-/// Int vectors whose pair sums may be added in 16 bits: 2 * (2^bits - 1) * 127 * n <= 32767.
-constexpr int VectorsPerSum(uint32_t bits) {
-  return bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
+/// Int vectors whose pair sums may be added in 16 bits: 2 * max * 127 * n <= 32767, `max` being the largest u.
+consteval int VectorsPerSum(uint32_t max) {
+  int n = 8;
+  while (n > 1 && 2 * max * 127 * static_cast<uint32_t>(n) > 32767) n /= 2;
+  return n;
 }
 
 /// sums[t] = u * q over `count` int vectors from vector `begin`; x points at the block's activations of the first
 /// token.
-template <uint32_t bits, uint32_t tokens, int begin, int count>
+template <DType dtype, uint32_t tokens, int begin, int count>
 KVIST_INLINE void Dot(const uint8_t* ints, const int8_t* x, size_t stride, __m256i* sums) {
-  constexpr int kStep = VectorsPerSum(bits) < count ? VectorsPerSum(bits) : count;
+  using Unit = PackedUnit<dtype>;
+  constexpr int kFitting = VectorsPerSum(Unit::kMax), kStep = kFitting < count ? kFitting : count;
   const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 8
   for (int first = begin; first < begin + count; first += kStep) {
     __m256i pairs[tokens];
 #pragma GCC unroll 8
     for (int j = first; j < first + kStep; ++j) {
-      __m256i w = LoadInts<bits>(ints, j);
-      __m256i magnitude = bits == 8 ? _mm256_abs_epi8(w) : w;
+      __m256i w = LoadInts<Unit::kBits>(ints, j);
+      __m256i magnitude = kSignedInts<dtype> ? _mm256_abs_epi8(w) : w;
 #pragma GCC unroll 4
       for (uint32_t t = 0; t < tokens; ++t) {
-        __m256i p = PairSums<bits>(w, magnitude, Quad(x + t * stride + 4 * j));
+        __m256i p = PairSums<kSignedInts<dtype>>(w, magnitude, Quad(x + t * stride + 4 * j));
         pairs[t] = j == first ? p : _mm256_add_epi16(pairs[t], p);
       }
     }
@@ -98,7 +106,7 @@ KVIST_INLINE __m256 SignedBytes(const uint8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 
-/// Scales of one block for 8 rows: d (times the sub-scale), m, and Q6_K's two sub-scales.
+/// Scales of one block for 8 rows: d (times the block's scale), m, and the sub-scales of two halves.
 struct BlockScales {
   __m256 d, m, first, last;
 };
@@ -110,10 +118,12 @@ KVIST_INLINE BlockScales LoadScales(const uint8_t* unit, uint32_t b, uint32_t ha
   const uint8_t* halves = unit + 16 * half;
   const uint8_t* bytes = unit + 64 + 8 * half;
   BlockScales s{};
-  if constexpr (Unit::kColumns < 256) {
+  if constexpr (Unit::kHeader == UnitHeader::kD) {
     s.d = Halves(halves + 32 * b);
-    if constexpr (Unit::kHasMin) s.m = Halves(halves + 32);
-  } else if constexpr (Unit::kHasMin) {
+  } else if constexpr (Unit::kHeader == UnitHeader::kDM) {
+    s.d = Halves(halves);
+    s.m = Halves(halves + 32);
+  } else if constexpr (Unit::kHeader == UnitHeader::kScaleMin) {
     s.d = Mul(Halves(halves), Bytes(bytes + 16 * b));
     s.m = Sub(Set(-0.0f), Mul(Halves(halves + 32), Bytes(bytes + 128 + 16 * b)));
   } else {
@@ -124,11 +134,11 @@ KVIST_INLINE BlockScales LoadScales(const uint8_t* unit, uint32_t b, uint32_t ha
   return s;
 }
 
-/// The exact integer sum (u - offset) * q as floats: every number here is an integer below 2^24. 8-bit weights were
-/// made signed already.
+/// The exact integer sum (u - offset) * q as floats: every number here is an integer below 2^24. Signed weights are
+/// without the offset already.
 template <DType dtype>
 KVIST_INLINE Native WithoutOffset(__m256i sum, float activation_sum) {
-  constexpr uint32_t kOffset = dtype == DType::kQ8_0 ? 0 : PackedUnit<dtype>::kOffset;
+  constexpr uint32_t kOffset = kSignedInts<dtype> ? 0 : PackedUnit<dtype>::kOffset;
   Native f = _mm256_cvtepi32_ps(sum);
   if constexpr (kOffset == 0) return f;
   return _mm256_fnmadd_ps(Set(static_cast<float>(kOffset)), Set(activation_sum), f);
@@ -142,23 +152,22 @@ KVIST_INLINE const ActivationMeta& MetaAt(const ActivationMeta* first, size_t of
 template <DType dtype, uint32_t tokens>
 KVIST_INLINE void BlockSums(const uint8_t* ints, const int8_t* x, const ActivationMeta* meta, size_t stride,
                             const BlockScales& s, Native* out) {
-  constexpr uint32_t kBits = PackedUnit<dtype>::kBits;
   __m256i sums[tokens];
-  if constexpr (dtype == DType::kQ6_K) {
-    Dot<kBits, tokens, 0, 4>(ints, x, stride, sums);
+  if constexpr (PackedUnit<dtype>::kHasSubScales) {
+    Dot<dtype, tokens, 0, 4>(ints, x, stride, sums);
     // Adding +0 keeps a zero positive, as an integer's is.
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) {
       out[t] = Fma(s.first, WithoutOffset<dtype>(sums[t], MetaAt(meta, t * stride).sum_first), Set(0.0f));
     }
-    Dot<kBits, tokens, 4, 4>(ints, x, stride, sums);
+    Dot<dtype, tokens, 4, 4>(ints, x, stride, sums);
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) {
       const ActivationMeta& m = MetaAt(meta, t * stride);
       out[t] = Fma(s.last, WithoutOffset<dtype>(sums[t], m.sum - m.sum_first), out[t]);
     }
   } else {
-    Dot<kBits, tokens, 0, 8>(ints, x, stride, sums);
+    Dot<dtype, tokens, 0, 8>(ints, x, stride, sums);
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) out[t] = WithoutOffset<dtype>(sums[t], MetaAt(meta, t * stride).sum);
   }
@@ -198,7 +207,7 @@ KVIST_INLINE void HalfTiles(const QuantizedTask& task, const uint8_t* group, uin
         for (uint32_t t = 0; t < tokens; ++t) {
           const ActivationMeta& m = MetaAt(meta, t * stride);
           acc[h][t] = Fma(Mul(s.d, Set(m.scale)), sums[t], acc[h][t]);
-          if constexpr (Unit::kHasMin) acc[h][t] = Fma(s.m, Set(m.scaled_sum), acc[h][t]);
+          if constexpr (Unit::kMins == 1) acc[h][t] = Fma(s.m, Set(m.scaled_sum), acc[h][t]);
         }
       }
     }

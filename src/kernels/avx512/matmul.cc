@@ -45,7 +45,7 @@ template <DType dtype>
 KVIST_INLINE __m512 BlockSum(const __m512i w[8], const int8_t* q, const ActivationMeta& meta, const BlockScales& s) {
   constexpr uint32_t kOffset = PackedUnit<dtype>::kOffset;
   __m512i first = DotFour(w, q, _mm512_setzero_si512());
-  if constexpr (dtype == DType::kQ6_K) {
+  if constexpr (PackedUnit<dtype>::kHasSubScales) {
     __m512i last = DotFour(w + 4, q + 16, _mm512_setzero_si512());
     // Adding +0 keeps a zero positive, as an integer's is.
     __m512 sum = Fma(s.first, WithoutOffset<kOffset>(first, meta.sum_first), Set(0.0f));
@@ -80,7 +80,7 @@ void QuantizedTile(const QuantizedTask& task, const uint8_t* group, uint32_t fir
         const auto* q = reinterpret_cast<const int8_t*>(x + t * stride) + (begin + b) * 32;
         const auto& meta = *(reinterpret_cast<const ActivationMeta*>(x + t * stride + meta_offset) + begin + b);
         acc[t] = Fma(Mul(s.d, Set(meta.scale)), BlockSum<dtype>(w, q, meta, s), acc[t]);
-        if constexpr (Unit::kHasMin) acc[t] = Fma(s.m, Set(meta.scaled_sum), acc[t]);
+        if constexpr (Unit::kMins == 1) acc[t] = Fma(s.m, Set(meta.scaled_sum), acc[t]);
       }
     }
   }

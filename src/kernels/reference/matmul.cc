@@ -51,7 +51,7 @@ float AddBlock(const PackedBlock& w, const int8_t* q, const ActivationMeta& meta
     total += w.scale[h] * sum;
   }
   acc = std::fma(w.d * meta.scale, static_cast<float>(total), acc);
-  return w.has_min ? std::fma(w.min, meta.scaled_sum, acc) : acc;
+  return w.mins == 1 ? std::fma(w.min[0], meta.scaled_sum, acc) : acc;
 }
 
 void QuantizedRow(const PackedMatrix& w, uint32_t row, const std::byte* activations, size_t stride, uint32_t tokens,
