@@ -50,6 +50,9 @@ constexpr MatMulGolden kMatMul[] = {
     {DType::kQ4_K, 0x19cf1191fd172cc6},
     {DType::kQ5_K, 0xf9b5ac0c2341887f},
     {DType::kQ6_K, 0x807d912d7c176c70},
+    {DType::kIQ4_NL, 0x5ea44df11f6bab33},
+    {DType::kIQ4_XS, 0x1a3f22f9c587e079},
+    {DType::kMXFP4, 0x93439e106ce0cab7},
 };
 
 TEST(GoldenBitsTest, MatMul) {

@@ -92,12 +92,15 @@ struct KernelTable {
 
   /// y[t * y_stride + r] = sum over k of W[r][k] * x[t][k] for the rows r of groups [group_begin, group_end), r < rows.
   ///
-  /// Quantised W: one accumulator per (row, token), from +0, blocks of 32 columns in order. With integers u,
-  /// activations q, a = scale:
+  /// Quantised W: one accumulator per (row, token), from +0, blocks of 32 columns in order. With integers u, values v
+  /// of codes (tensor/code_values.h), activations q, a = scale:
   ///   Q8_0 Q5_0 Q4_0   acc = fma(d * a, float(sum (u - offset) q), acc)               offset 128, 16, 8
   ///   Q4_1 Q5_1        acc = fma(d * a, float(sum u q), acc);  acc = fma(m, scaled_sum, acc)
   ///   Q4_K Q5_K        acc = fma((d * s) * a, float(sum u q), acc);  acc = fma(-(dmin * m), scaled_sum, acc)
   ///   Q6_K             acc = fma(d * a, float(s0 * sum first 16 (u - 32) q + s1 * sum last 16), acc)
+  ///   IQ4_NL           acc = fma(d * a, float(sum v q), acc)
+  ///   IQ4_XS           acc = fma((d * s) * a, float(sum v q), acc)
+  ///   MXFP4            acc = fma(2^(e - 128) * a, float(sum v q), acc)
   /// All sums of integers are exact (below 2^24), d * s and dmin * m too.
   /// F32, F16, BF16: four accumulators from +0, number k % 4 takes fma(w, x, acc) in order of k; y = (c0 + c1) + (c2 +
   /// c3). kAmx has an order of its own for F16 and BF16 (amx/half.cc), in which infinities become NaN; what it shares

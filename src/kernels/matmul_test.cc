@@ -152,12 +152,36 @@ std::vector<std::byte> ExtremeMatrix(DType dtype, uint32_t rows, uint32_t cols) 
   for (uint32_t k = 0; k < cols; k += 16) row[k] = 1;
   size_t row_bytes = RowBytes(dtype, cols);
   std::vector<std::byte> out(rows * row_bytes);
-  for (uint32_t r = 0; r < rows; ++r) {
-    QuantizeRow(dtype, row.data(), cols, out.data() + r * row_bytes);
-    if (dtype != DType::kQ8_0) continue;
-    for (size_t i = 0; i < row_bytes; ++i) {  // -128 only comes from files: keep d, replace every q.
-      if (i % sizeof(BlockQ8_0) >= 2) out[r * row_bytes + i] = std::byte{0x80};
-    }
+  for (uint32_t r = 0; r < rows; ++r) QuantizeRow(dtype, row.data(), cols, out.data() + r * row_bytes);
+  return out;
+}
+
+/// Where the f16 factors of a block lie.
+std::vector<uint32_t> FactorsOf(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_1:
+    case DType::kQ5_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {0, 2};
+    case DType::kQ6_K:
+      return {offsetof(BlockQ6_K, d)};
+    case DType::kF32:
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kMXFP4:
+      return {};
+    default:
+      return {0};
+  }
+}
+
+/// The same for sub-scales and codes too: one byte everywhere but in the factors, which are 1.
+std::vector<std::byte> FilledMatrix(DType dtype, uint32_t rows, uint32_t cols, uint8_t byte) {
+  std::vector<std::byte> out(rows * RowBytes(dtype, cols), std::byte{byte});
+  for (size_t at = 0; at < out.size(); at += InfoOf(dtype).block_bytes) {
+    for (uint32_t factor : FactorsOf(dtype)) std::memcpy(out.data() + at + factor, "\x00\x3c", 2);
+    if (dtype == DType::kMXFP4) out[at] = std::byte{127};
   }
   return out;
 }
@@ -165,13 +189,20 @@ std::vector<std::byte> ExtremeMatrix(DType dtype, uint32_t rows, uint32_t cols) 
 TEST(MatMulTest, IntegersAtTheEndsOfTheirRangeEqualTheReference) {
   for (DType dtype : AllTypes()) {
     Shape s{16, 512, 37};  // Enough for tiles, and some more.
-    OwnedMatrix w = testing::Pack(dtype, ExtremeMatrix(dtype, s.rows, s.cols), s.rows, s.cols);
-    for (float value : {1.0f, -1.0f}) {
-      std::vector<float> x(size_t{s.tokens} * s.cols, value);
-      std::vector<float> expected = Product(KernelsFor(Isa::kReference), w.matrix, x, s.tokens);
-      for (Isa isa : FastIsasLikeReference(dtype)) {
-        EXPECT_EQ(Difference(Product(KernelsFor(isa), w.matrix, x, s.tokens), expected), "")
-            << IsaName(isa) << " " << Describe(dtype, s);
+    std::vector<std::vector<std::byte>> sources = {ExtremeMatrix(dtype, s.rows, s.cols)};
+    for (uint8_t byte : {0x00, 0xff, 0x80, 0x7f, 0x77, 0x88, 0x0f, 0xf0}) {
+      if (UsesQuantizedActivations(dtype)) sources.push_back(FilledMatrix(dtype, s.rows, s.cols, byte));
+    }
+    for (size_t i = 0; i < sources.size(); ++i) {
+      OwnedMatrix w = testing::Pack(dtype, sources[i], s.rows, s.cols);
+      for (float value : {1.0f, -1.0f}) {
+        std::vector<float> x(size_t{s.tokens} * s.cols, value);
+        std::vector<float> expected = Product(KernelsFor(Isa::kReference), w.matrix, x, s.tokens);
+        EXPECT_TRUE(std::isfinite(expected[0])) << Describe(dtype, s);
+        for (Isa isa : FastIsasLikeReference(dtype)) {
+          EXPECT_EQ(Difference(Product(KernelsFor(isa), w.matrix, x, s.tokens), expected), "")
+              << IsaName(isa) << " " << Describe(dtype, s) << " source " << i;
+        }
       }
     }
   }

@@ -38,6 +38,12 @@ decltype(auto) VisitUnit(DType dtype, Visit&& visit) {
       return visit(PackedUnit<DType::kQ4_K>{});
     case DType::kQ6_K:
       return visit(PackedUnit<DType::kQ6_K>{});
+    case DType::kIQ4_NL:
+      return visit(PackedUnit<DType::kIQ4_NL>{});
+    case DType::kIQ4_XS:
+      return visit(PackedUnit<DType::kIQ4_XS>{});
+    case DType::kMXFP4:
+      return visit(PackedUnit<DType::kMXFP4>{});
     case DType::kF32:
     case DType::kF16:
     case DType::kBF16:
@@ -46,7 +52,7 @@ decltype(auto) VisitUnit(DType dtype, Visit&& visit) {
   CheckFailed(__FILE__, __LINE__, "quantised dtype");
 }
 
-// Integers(block, j, u): the unsigned integers of columns 32 j .. 32 j + 31 of a stored block.
+// Integers(block, j, u): the stored integers, unsigned, of columns 32 j .. 32 j + 31 of a stored block.
 
 void Integers(const BlockQ8_0& block, uint32_t, uint8_t u[32]) {
   for (int i = 0; i < 32; ++i) u[i] = static_cast<uint8_t>(block.q[i]) ^ 0x80;
@@ -65,6 +71,16 @@ void Integers(const BlockQ4_0& block, uint32_t, uint8_t u[32]) {
   SplitNibbles(block.q, u);
 }
 void Integers(const BlockQ4_1& block, uint32_t, uint8_t u[32]) {
+  SplitNibbles(block.q, u);
+}
+
+void Integers(const BlockIQ4_NL& block, uint32_t, uint8_t u[32]) {
+  SplitNibbles(block.q, u);
+}
+void Integers(const BlockIQ4_XS& block, uint32_t j, uint8_t u[32]) {
+  SplitNibbles(block.q + j * 16, u);
+}
+void Integers(const BlockMXFP4& block, uint32_t, uint8_t u[32]) {
   SplitNibbles(block.q, u);
 }
 
@@ -99,7 +115,8 @@ void Integers(const BlockQ6_K& block, uint32_t j, uint8_t u[32]) {
   }
 }
 
-// Scales(block, b, row, unit): writes what the unit's header keeps of a stored block that starts at its block b.
+// Scales(block, b, row, unit): writes into a header of zeros what it keeps of a stored block that starts at its block
+// b.
 
 void StoreHalf(std::byte* header, uint32_t index, uint16_t value) {
   std::memcpy(header + index * sizeof(value), &value, sizeof(value));
@@ -137,6 +154,19 @@ void Scales(const BlockQ6_K& block, uint32_t, uint32_t row, std::byte* unit) {
   for (uint32_t j = 0; j < 16; ++j) {
     unit[64 + j * kRowGroup + row] = std::byte{static_cast<uint8_t>(block.scales[j])};
   }
+}
+
+void Scales(const BlockIQ4_XS& block, uint32_t, uint32_t row, std::byte* unit) {
+  StoreHalf(unit, row, block.d);
+  for (uint32_t j = 0; j < 8; ++j) {
+    const uint32_t scale = static_cast<uint32_t>(IQ4Scale(block, j) + 32);
+    unit[32 + j / 4 * kRowGroup + row] |= static_cast<std::byte>(scale >> 4 << (j % 4 * 2));
+    unit[64 + j / 2 * kRowGroup + row] |= static_cast<std::byte>((scale & 15) << (j % 2 * 4));
+  }
+}
+
+void Scales(const BlockMXFP4& block, uint32_t b, uint32_t row, std::byte* unit) {
+  unit[b * kRowGroup + row] = std::byte{block.e};
 }
 
 /// The 8 vectors of a block, one byte per integer, to their stored form.
@@ -229,6 +259,9 @@ void PackGroup(DType dtype, const std::byte* source, size_t row_bytes, uint32_t 
       KVIST_PACK(Q5_K);
       KVIST_PACK(Q4_K);
       KVIST_PACK(Q6_K);
+      KVIST_PACK(IQ4_NL);
+      KVIST_PACK(IQ4_XS);
+      KVIST_PACK(MXFP4);
 #undef KVIST_PACK
   }
   CheckFailed(__FILE__, __LINE__, "known dtype");
@@ -291,7 +324,12 @@ void ReadPackedBlock(const PackedMatrix& matrix, uint32_t row, uint32_t block, P
     uint32_t r = row % kRowGroup, b = block % Unit::kBlocks;
     const std::byte* ints = unit + Unit::kHeaderBytes + b * Unit::kBlockBytes;
     for (uint32_t i = 0; i < 32; ++i) {
-      out.q[i] = static_cast<int16_t>(PackedInteger(ints, Unit::kBits, r, i) - static_cast<int>(Unit::kOffset));
+      const uint8_t stored = PackedInteger(ints, Unit::kBits, r, i);
+      if constexpr (Unit::kCodes == UnitCodes::kNone) {
+        out.q[i] = static_cast<int16_t>(stored - static_cast<int>(Unit::kOffset));
+      } else {
+        out.q[i] = Unit::kValues[stored];
+      }
     }
     out.scale[0] = out.scale[1] = 1;
     out.mins = Unit::kMins;
@@ -303,7 +341,14 @@ void ReadPackedBlock(const PackedMatrix& matrix, uint32_t row, uint32_t block, P
     } else if constexpr (Unit::kHeader == UnitHeader::kScaleMin) {
       out.d = LoadHalf(unit, r) * static_cast<float>(unit[64 + b * kRowGroup + r]);
       out.min[0] = -(LoadHalf(unit, kRowGroup + r) * static_cast<float>(unit[192 + b * kRowGroup + r]));
+    } else if constexpr (Unit::kHeader == UnitHeader::kSixBitScales) {
+      const uint32_t low = static_cast<uint32_t>(unit[64 + b / 2 * kRowGroup + r]) >> (b % 2 * 4) & 15;
+      const uint32_t high = static_cast<uint32_t>(unit[32 + b / 4 * kRowGroup + r]) >> (b % 4 * 2) & 3;
+      out.d = LoadHalf(unit, r) * static_cast<float>(static_cast<int>(low | high << 4) - 32);
+    } else if constexpr (Unit::kHeader == UnitHeader::kExponents) {
+      out.d = MXFP4Scale(static_cast<uint8_t>(unit[b * kRowGroup + r]));
     } else {
+      static_assert(Unit::kHeader == UnitHeader::kSignedScales);
       out.d = LoadHalf(unit, r);
       for (uint32_t h = 0; h < 2; ++h) out.scale[h] = static_cast<int8_t>(unit[64 + (2 * b + h) * kRowGroup + r]);
     }

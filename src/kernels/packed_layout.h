@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "tensor/code_values.h"
 #include "tensor/dtype.h"
 
 namespace kvist::kernels {
@@ -19,13 +20,24 @@ enum class UnitHeader : uint8_t {
   kDM,            ///< d and m.
   kScaleMin,      ///< d, dmin; scale and min for each block.
   kSignedScales,  ///< d; two sub-scales of 8 bits for each block.
+  kSixBitScales,  ///< d; a scale of 6 bits for each block.
+  kExponents,     ///< The exponent of d for each block.
+};
+
+/// What a stored integer means.
+enum class UnitCodes : uint8_t {
+  kNone,   ///< Itself.
+  kIQ4,    ///< kIQ4Values.
+  kMXFP4,  ///< kMXFP4Values.
 };
 
 /// Geometry and arithmetic of a type; kernels ask for these and never for a type by name.
 struct UnitTraits {
   uint32_t columns;
-  uint32_t bits;        ///< Of a stored integer u.
-  uint32_t offset = 0;  ///< Subtracted from u.
+  uint32_t bits;  ///< Of a stored integer.
+  UnitCodes codes = UnitCodes::kNone;
+  uint32_t offset = 0;  ///< Added to what the stored integer means, it gives u, never negative.
+  uint32_t max = 0;     ///< Largest u; 0 = the largest that the bits can hold.
   UnitHeader header;
   uint32_t header_bytes = 64;
   uint32_t mins = 0;           ///< Minimums added for a block.
@@ -46,8 +58,12 @@ struct PackedUnitOf {
   static constexpr uint32_t kBits = traits.bits;
   static constexpr uint32_t kBlockBytes = 64 * traits.bits;  // 32 columns x 16 rows x bits / 8
   static constexpr uint32_t kBytes = traits.header_bytes + kBlocks * kBlockBytes;
+  static constexpr UnitCodes kCodes = traits.codes;
+  static constexpr const int8_t* kValues = traits.codes == UnitCodes::kNone  ? nullptr
+                                           : traits.codes == UnitCodes::kIQ4 ? kIQ4Values
+                                                                             : kMXFP4Values;  ///< [16], or null.
   static constexpr uint32_t kOffset = traits.offset;
-  static constexpr uint32_t kMax = (1u << traits.bits) - 1;  ///< Largest u.
+  static constexpr uint32_t kMax = traits.max > 0 ? traits.max : (1u << traits.bits) - 1;
   static constexpr uint32_t kMins = traits.mins;
   static constexpr bool kHasSubScales = traits.sub_scale_max > 0;
 };
@@ -82,5 +98,24 @@ struct PackedUnit<DType::kQ6_K> : PackedUnitOf<UnitTraits{.columns = 256,
                                                           .header = UnitHeader::kSignedScales,
                                                           .header_bytes = 320,
                                                           .sub_scale_max = 128}> {};
+template <>
+struct PackedUnit<DType::kIQ4_NL>
+    : PackedUnitOf<UnitTraits{
+          .columns = 64, .bits = 4, .codes = UnitCodes::kIQ4, .offset = 128, .max = 241, .header = UnitHeader::kD}> {};
+template <>
+struct PackedUnit<DType::kIQ4_XS> : PackedUnitOf<UnitTraits{.columns = 256,
+                                                            .bits = 4,
+                                                            .codes = UnitCodes::kIQ4,
+                                                            .offset = 128,
+                                                            .max = 241,
+                                                            .header = UnitHeader::kSixBitScales,
+                                                            .header_bytes = 128}> {};
+template <>
+struct PackedUnit<DType::kMXFP4> : PackedUnitOf<UnitTraits{.columns = 128,
+                                                           .bits = 4,
+                                                           .codes = UnitCodes::kMXFP4,
+                                                           .offset = 12,
+                                                           .max = 24,
+                                                           .header = UnitHeader::kExponents}> {};
 
 }  // namespace kvist::kernels

@@ -88,6 +88,34 @@ void Decode(const BlockQ6_K& block, float* out) {
   }
 }
 
+void Decode(const BlockIQ4_NL& block, float* out) {
+  float d = F16ToF32(block.d);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>(kIQ4Values[block.q[i] & 15]);
+    out[i + 16] = d * static_cast<float>(kIQ4Values[block.q[i] >> 4]);
+  }
+}
+
+void Decode(const BlockIQ4_XS& block, float* out) {
+  float d = F16ToF32(block.d);
+  for (uint32_t j = 0; j < 8; ++j, out += 32) {
+    float scale = d * static_cast<float>(IQ4Scale(block, j));
+    const uint8_t* q = block.q + 16 * j;
+    for (int i = 0; i < 16; ++i) {
+      out[i] = scale * static_cast<float>(kIQ4Values[q[i] & 15]);
+      out[i + 16] = scale * static_cast<float>(kIQ4Values[q[i] >> 4]);
+    }
+  }
+}
+
+void Decode(const BlockMXFP4& block, float* out) {
+  float d = MXFP4Scale(block.e);
+  for (int i = 0; i < 16; ++i) {
+    out[i] = d * static_cast<float>(kMXFP4Values[block.q[i] & 15]);
+    out[i + 16] = d * static_cast<float>(kMXFP4Values[block.q[i] >> 4]);
+  }
+}
+
 template <class Block, uint32_t kColumns>
 void DecodeBlocks(const std::byte* source, size_t elements, float* out) {
   for (size_t i = 0; i < elements; i += kColumns, source += sizeof(Block)) {
@@ -131,6 +159,12 @@ void DequantizeRow(DType dtype, const std::byte* source, size_t elements, float*
       return DecodeBlocks<BlockQ5_K, kSuperColumns>(source, elements, out);
     case DType::kQ6_K:
       return DecodeBlocks<BlockQ6_K, kSuperColumns>(source, elements, out);
+    case DType::kIQ4_NL:
+      return DecodeBlocks<BlockIQ4_NL, kBlockColumns>(source, elements, out);
+    case DType::kIQ4_XS:
+      return DecodeBlocks<BlockIQ4_XS, kSuperColumns>(source, elements, out);
+    case DType::kMXFP4:
+      return DecodeBlocks<BlockMXFP4, kBlockColumns>(source, elements, out);
   }
   CheckFailed(__FILE__, __LINE__, "known dtype");
 }

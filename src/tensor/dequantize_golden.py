@@ -7,10 +7,14 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from gguf import quants
 
-TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
+TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"]
 # Where the f16 scales of a block lie: they get sane values, everything else is random.
-SCALES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
-SIZES = {"F32": 16, "F16": 8, "BF16": 8, "Q8_0": 34, "Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q5_1": 24, "Q4_K": 144, "Q5_K": 176, "Q6_K": 210}
+SCALES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
+          "IQ4_NL": [0], "IQ4_XS": [0]}
+SIZES = {"F32": 16, "F16": 8, "BF16": 8, "Q8_0": 34, "Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q5_1": 24, "Q4_K": 144, "Q5_K": 176, "Q6_K": 210,
+         "IQ4_NL": 18, "IQ4_XS": 136}
+# MXFP4 has an exponent instead: a usual one, then those at the ends of the range, one block each.
+EXPONENTS = [122, 0, 1, 2, 254, 255]
 
 
 def wrap(items):
@@ -32,6 +36,12 @@ def main():
             for offset in SCALES[name]:
                 block[offset:offset + 2] = np.array([rng.normal() / 8], dtype=np.float16).view(np.uint8)
             values = quants.dequantize(block.reshape(1, -1), Type[name])
+        elif name == "MXFP4":
+            block = rng.integers(0, 256, (len(EXPONENTS), 17), dtype=np.uint8)
+            block[:, 0] = EXPONENTS
+            with np.errstate(over="ignore"):  # 12 * 2^127 is infinite.
+                values = quants.dequantize(block, Type.MXFP4)
+            block = block.reshape(-1)
         elif name == "BF16":
             block = (rng.normal(size=4).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
             values = quants.dequantize(block.reshape(1, -1), Type.BF16)

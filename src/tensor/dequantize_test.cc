@@ -40,6 +40,23 @@ TEST(DequantizeTest, EqualsAnIndependentImplementationBitByBit) {
   ExpectGolden(DType::kQ4_K, kQ4_KBytes, kQ4_KValues);
   ExpectGolden(DType::kQ5_K, kQ5_KBytes, kQ5_KValues);
   ExpectGolden(DType::kQ6_K, kQ6_KBytes, kQ6_KValues);
+  ExpectGolden(DType::kIQ4_NL, kIQ4_NLBytes, kIQ4_NLValues);
+  ExpectGolden(DType::kIQ4_XS, kIQ4_XSBytes, kIQ4_XSValues);
+  ExpectGolden(DType::kMXFP4, kMXFP4Bytes, kMXFP4Values);
+}
+
+TEST(DequantizeTest, EveryScaleOfMxfp4IsItsPowerOfTwo) {
+  for (int e = 0; e < 256; ++e) {
+    BlockMXFP4 block{static_cast<uint8_t>(e), {}};
+    for (int code = 0; code < 16; ++code) block.q[code] = static_cast<uint8_t>(code * 0x11);
+    float got[32];
+    DequantizeRow(DType::kMXFP4, reinterpret_cast<const std::byte*>(&block), 32, got);
+    constexpr float kE2M1[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    for (int i = 0; i < 32; ++i) {
+      const float magnitude = std::ldexp(kE2M1[i % 8], e - 127);
+      EXPECT_EQ(got[i], i % 16 < 8 ? magnitude : -magnitude) << "e " << e << " element " << i;
+    }
+  }
 }
 
 struct Expected {
@@ -48,9 +65,10 @@ struct Expected {
 };
 
 constexpr Expected kQuality[] = {
-    {DType::kF32, 0},      {DType::kF16, 0.00025}, {DType::kBF16, 0.0019}, {DType::kQ8_0, 0.0060},
-    {DType::kQ4_0, 0.096}, {DType::kQ4_1, 0.088},  {DType::kQ5_0, 0.049},  {DType::kQ5_1, 0.043},
-    {DType::kQ4_K, 0.089}, {DType::kQ5_K, 0.044},  {DType::kQ6_K, 0.022},
+    {DType::kF32, 0},        {DType::kF16, 0.00025}, {DType::kBF16, 0.0019}, {DType::kQ8_0, 0.0060},
+    {DType::kQ4_0, 0.096},   {DType::kQ4_1, 0.088},  {DType::kQ5_0, 0.049},  {DType::kQ5_1, 0.043},
+    {DType::kQ4_K, 0.089},   {DType::kQ5_K, 0.044},  {DType::kQ6_K, 0.022},  {DType::kIQ4_NL, 0.086},
+    {DType::kIQ4_XS, 0.086}, {DType::kMXFP4, 0.125},
 };
 
 TEST(QuantizeTest, RoundTripsWithinTheErrorOfTheType) {

@@ -22,7 +22,10 @@ enum class DType : uint32_t {
   kQ4_K = 12,
   kQ5_K = 13,
   kQ6_K = 14,
+  kIQ4_NL = 20,
+  kIQ4_XS = 23,
   kBF16 = 30,
+  kMXFP4 = 39,
 };
 
 /// Geometry of one type: `block_elements` consecutive elements of a row take `block_bytes` bytes.

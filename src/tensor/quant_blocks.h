@@ -5,7 +5,10 @@
 /// is little endian; `d` and `m` fields are IEEE binary16 bits; the structs have no alignment need and are read in
 /// place. In the formulas w[i] is element i of the block, q[i] its stored integer. Plain data. Non-goals: arithmetic.
 
+#include <bit>
 #include <cstdint>
+
+#include "tensor/code_values.h"
 
 namespace kvist {
 
@@ -73,10 +76,34 @@ struct BlockQ6_K {
   uint16_t d;
 };
 
+/// w[i] = d * kIQ4Values[q[i]]. Nibbles as in Q4_0.
+struct BlockIQ4_NL {
+  uint16_t d;
+  uint8_t q[16];
+};
+
+/// w[i] = d * scale[i / 32] * kIQ4Values[q[i]]; the signed scales are read by IQ4Scale. Every 16 bytes of `q` hold 32
+/// elements as in Q4_0.
+struct BlockIQ4_XS {
+  uint16_t d;
+  uint16_t scales_high;
+  uint8_t scales_low[4];
+  uint8_t q[128];
+};
+
+/// w[i] = 2^(e - 128) * kMXFP4Values[q[i]], for e = 0 and 1 a subnormal and for e = 255 a number like any other: the
+/// E8M0 of the MX specification, one less because the values are doubled, but that its NaN is not one. Nibbles as in
+/// Q4_0.
+struct BlockMXFP4 {
+  uint8_t e;
+  uint8_t q[16];
+};
+
 #pragma pack(pop)
 
 static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20);
 static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24);
+static_assert(sizeof(BlockIQ4_NL) == 18 && sizeof(BlockIQ4_XS) == 136 && sizeof(BlockMXFP4) == 17);
 static_assert(sizeof(BlockQ4_K) == 144 && sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210);
 
 /// The 6-bit scale and min of one 32-element sub-block.
@@ -89,6 +116,17 @@ constexpr ScaleMin KScaleMin(const uint8_t scales[kKScaleBytes], uint32_t j) {
   if (j < 4) return {static_cast<uint8_t>(scales[j] & 63), static_cast<uint8_t>(scales[j + 4] & 63)};
   return {static_cast<uint8_t>((scales[j + 4] & 15) | (scales[j - 4] >> 6 << 4)),
           static_cast<uint8_t>((scales[j + 4] >> 4) | (scales[j] >> 6 << 4))};
+}
+
+/// Scale of the 32 elements `j` (0..7), -32..31: four low bits in nibbles, two upper ones in pairs of bits.
+constexpr int IQ4Scale(const BlockIQ4_XS& block, uint32_t j) {
+  int low = block.scales_low[j / 2] >> (j % 2 * 4) & 15, high = block.scales_high >> (2 * j) & 3;
+  return (low | high << 4) - 32;
+}
+
+/// 2^(e - 128) as f32, exactly.
+constexpr float MXFP4Scale(uint8_t e) {
+  return std::bit_cast<float>(e < 2 ? uint32_t{0x00200000} << e : static_cast<uint32_t>(e - 1) << 23);
 }
 
 }  // namespace kvist

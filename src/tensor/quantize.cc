@@ -187,6 +187,52 @@ void Encode(const float* x, BlockQ6_K& block) {
   }
 }
 
+/// The code whose value is nearest to x / scale, the lower code of two; 0 for a zero scale.
+int Nearest(float x, float scale, const int8_t values[16]) {
+  if (scale == 0.0f) return 0;
+  const float level = x / scale;
+  int best = 0;
+  for (int i = 1; i < 16; ++i) {
+    if (std::abs(level - static_cast<float>(values[i])) < std::abs(level - static_cast<float>(values[best]))) best = i;
+  }
+  return best;
+}
+
+void StoreCodes(const float* x, float scale, const int8_t values[16], uint8_t q[16]) {
+  int codes[32];
+  for (int i = 0; i < 32; ++i) codes[i] = Nearest(x[i], scale, values);
+  StoreNibbles(codes, q);
+}
+
+void Encode(const float* x, BlockIQ4_NL& block) {
+  block.d = StoreScale(Extreme(x, 32) / static_cast<float>(kIQ4Values[0]));
+  StoreCodes(x, F16ToF32(block.d), kIQ4Values, block.q);
+}
+
+void Encode(const float* x, BlockIQ4_XS& block) {
+  float scale[8];
+  for (int j = 0; j < 8; ++j) scale[j] = Extreme(x + j * 32, 32) / static_cast<float>(kIQ4Values[0]);
+  block.d = StoreScale(Extreme(scale, 8) / -32.0f);
+  float d = F16ToF32(block.d);
+  int low[8], high = 0;
+  for (int j = 0; j < 8; ++j) {
+    int level = Level(scale[j], d, -32, 31);
+    low[j] = (level + 32) & 15;
+    high |= (level + 32) >> 4 << (2 * j);
+    StoreCodes(x + j * 32, d * static_cast<float>(level), kIQ4Values, block.q + j * 16);
+  }
+  for (int j = 0; j < 4; ++j) block.scales_low[j] = static_cast<uint8_t>(low[2 * j] | low[2 * j + 1] << 4);
+  block.scales_high = static_cast<uint16_t>(high);
+}
+
+/// The exponent of the largest magnitude becomes that of E2M1's largest number, 6, as the MX specification proposes:
+/// what lies between 6 and 8 of it is rounded down.
+void Encode(const float* x, BlockMXFP4& block) {
+  const float extreme = std::abs(Extreme(x, 32));
+  block.e = extreme == 0.0f ? 0 : static_cast<uint8_t>(std::max(0, std::ilogb(extreme) - 2 + 127));
+  StoreCodes(x, MXFP4Scale(block.e), kMXFP4Values, block.q);
+}
+
 template <class Block, uint32_t kColumns>
 void EncodeBlocks(const float* values, size_t elements, std::byte* out) {
   float x[kColumns];
@@ -231,6 +277,12 @@ void QuantizeRow(DType dtype, const float* values, size_t elements, std::byte* o
       return EncodeBlocks<BlockQ5_K, kSuperColumns>(values, elements, out);
     case DType::kQ6_K:
       return EncodeBlocks<BlockQ6_K, kSuperColumns>(values, elements, out);
+    case DType::kIQ4_NL:
+      return EncodeBlocks<BlockIQ4_NL, kBlockColumns>(values, elements, out);
+    case DType::kIQ4_XS:
+      return EncodeBlocks<BlockIQ4_XS, kSuperColumns>(values, elements, out);
+    case DType::kMXFP4:
+      return EncodeBlocks<BlockMXFP4, kBlockColumns>(values, elements, out);
   }
   CheckFailed(__FILE__, __LINE__, "known dtype");
 }

@@ -17,6 +17,8 @@ namespace {
 // native.inc first.
 #include "kernels/amx/brains.inc"
 #include "kernels/amx/tiles.inc"
+#include "kernels/generic/codes.inc"
+// blocks.inc uses codes.inc.
 #include "kernels/avx512/blocks.inc"
 // unpack.inc uses blocks.inc and brains.inc.
 #include "kernels/amx/unpack.inc"
@@ -280,6 +282,9 @@ void QuantizedMatMul(const PackedMatrix& w, const void* activations, size_t acti
       KVIST_MATMUL(kQ5_K);
       KVIST_MATMUL(kQ4_K);
       KVIST_MATMUL(kQ6_K);
+      KVIST_MATMUL(kIQ4_NL);
+      KVIST_MATMUL(kIQ4_XS);
+      KVIST_MATMUL(kMXFP4);
 #undef KVIST_MATMUL
   }
 }

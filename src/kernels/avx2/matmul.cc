@@ -13,6 +13,7 @@ constexpr uint32_t kFloatTokens = 2;
 constexpr uint32_t kQuantizedTokens = 4;
 constexpr uint32_t kCacheBytes = 192 << 10;
 
+#include "kernels/generic/codes.inc"
 #include "kernels/generic/matmul_float.inc"
 
 /// Integers that the multiplier of unsigned bytes by signed ones takes only as magnitude and sign: 16-bit sums of two
@@ -20,14 +21,13 @@ constexpr uint32_t kCacheBytes = 192 << 10;
 template <DType dtype>
 constexpr bool kSignedInts = PackedUnit<dtype>::kMax > 127;
 
-/// Int vector `j` of a block for half of the rows; `ints` points at that half of vector 0. The bytes are unsigned but
-/// for 8 bits, where the offset is undone (w = u - 128).
+/// Int vector `j` of a block as stored for half of the rows; `ints` points at that half of vector 0.
 template <uint32_t bits>
-KVIST_INLINE __m256i LoadInts(const uint8_t* ints, int j) {
+KVIST_INLINE __m256i LoadStored(const uint8_t* ints, int j) {
   auto line = [ints](int i) __attribute__((always_inline)) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ints + 64 * i));
   };
-  if constexpr (bits == 8) return _mm256_xor_si256(line(j), _mm256_set1_epi8(-128));
+  if constexpr (bits == 8) return line(j);
   const __m256i nibble = _mm256_set1_epi8(15);
   __m256i low = line(j % 4);
   if (j >= 4) low = _mm256_srli_epi16(low, 4);
@@ -44,6 +44,23 @@ KVIST_INLINE __m256i LoadInts(const uint8_t* ints, int j) {
     low = _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi8(48)));
   }
   return low;
+}
+
+/// The same as the products want it: u, or u - offset where kSignedInts.
+template <DType dtype>
+KVIST_INLINE __m256i LoadInts(const uint8_t* ints, int j) {
+  using Unit = PackedUnit<dtype>;
+  const __m256i stored = LoadStored<Unit::kBits>(ints, j);
+  if constexpr (Unit::kCodes != UnitCodes::kNone) {
+    const void *bytes = kCodeBytes < dtype, kSignedInts<dtype> ? 0 : Unit::kOffset >.bytes;
+    const __m128i table = _mm_load_si128(static_cast<const __m128i*>(bytes));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), stored);
+  } else if constexpr (kSignedInts<dtype>) {
+    static_assert(Unit::kOffset == 128);
+    return _mm256_xor_si256(stored, _mm256_set1_epi8(-128));
+  } else {
+    return stored;
+  }
 }
 
 KVIST_INLINE __m256i Quad(const int8_t* q) {
@@ -79,7 +96,7 @@ KVIST_INLINE void Dot(const uint8_t* ints, const int8_t* x, size_t stride, __m25
     __m256i pairs[tokens];
 #pragma GCC unroll 8
     for (int j = first; j < first + kStep; ++j) {
-      __m256i w = LoadInts<Unit::kBits>(ints, j);
+      __m256i w = LoadInts<dtype>(ints, j);
       __m256i magnitude = kSignedInts<dtype> ? _mm256_abs_epi8(w) : w;
 #pragma GCC unroll 4
       for (uint32_t t = 0; t < tokens; ++t) {
@@ -99,11 +116,31 @@ KVIST_INLINE __m256 Halves(const uint8_t* p) {
   return LoadHalf(reinterpret_cast<const uint16_t*>(p));
 }
 
+KVIST_INLINE __m256i WideBytes(const uint8_t* p) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+}
 KVIST_INLINE __m256 Bytes(const uint8_t* p) {
-  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  return _mm256_cvtepi32_ps(WideBytes(p));
 }
 KVIST_INLINE __m256 SignedBytes(const uint8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+
+/// Block b's scales of 6 bits, packed.h's IQ4_XS.
+/// @param unit  at the first of the 8 rows' bytes.
+KVIST_INLINE __m256 SixBitScales(const uint8_t* unit, uint32_t b) {
+  const __m256i low = _mm256_srli_epi32(WideBytes(unit + 64 + b / 2 * 16), static_cast<int>(b % 2 * 4));
+  const __m256i high = _mm256_srli_epi32(WideBytes(unit + 32 + b / 4 * 16), static_cast<int>(b % 4 * 2));
+  const __m256i upper = _mm256_slli_epi32(_mm256_and_si256(high, _mm256_set1_epi32(3)), 4);
+  const __m256i scale = _mm256_or_si256(upper, _mm256_and_si256(low, _mm256_set1_epi32(15)));
+  return _mm256_cvtepi32_ps(_mm256_sub_epi32(scale, _mm256_set1_epi32(32)));
+}
+
+/// 2^(e - 128): the exponent field is e - 1 and, for the subnormals of e = 0 and 1, the larger (e + 1) * 2^21 the bits.
+KVIST_INLINE __m256 PowersOf(const uint8_t* p) {
+  const __m256i e = WideBytes(p), one = _mm256_set1_epi32(1);
+  return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_slli_epi32(_mm256_sub_epi32(e, one), 23),
+                                              _mm256_slli_epi32(_mm256_add_epi32(e, one), 21)));
 }
 
 /// Scales of one block for 8 rows: d (times the block's scale), m, and the sub-scales of two halves.
@@ -126,7 +163,12 @@ KVIST_INLINE BlockScales LoadScales(const uint8_t* unit, uint32_t b, uint32_t ha
   } else if constexpr (Unit::kHeader == UnitHeader::kScaleMin) {
     s.d = Mul(Halves(halves), Bytes(bytes + 16 * b));
     s.m = Sub(Set(-0.0f), Mul(Halves(halves + 32), Bytes(bytes + 128 + 16 * b)));
+  } else if constexpr (Unit::kHeader == UnitHeader::kSixBitScales) {
+    s.d = Mul(Halves(halves), SixBitScales(unit + 8 * half, b));
+  } else if constexpr (Unit::kHeader == UnitHeader::kExponents) {
+    s.d = PowersOf(unit + 16 * b + 8 * half);
   } else {
+    static_assert(Unit::kHeader == UnitHeader::kSignedScales);
     s.d = Halves(halves);
     s.first = SignedBytes(bytes + 32 * b);
     s.last = SignedBytes(bytes + 32 * b + 16);

@@ -17,6 +17,8 @@ constexpr uint32_t kCacheBytes = 1 << 20;
 
 struct QuantizedTask;
 
+#include "kernels/generic/codes.inc"
+// blocks.inc uses codes.inc.
 #include "kernels/avx512/blocks.inc"
 
 KVIST_INLINE __m512i Quad(const int8_t* q) {
@@ -73,7 +75,7 @@ void QuantizedTile(const QuantizedTask& task, const uint8_t* group, uint32_t fir
     for (uint32_t b = 0; b < Unit::kBlocks && begin + b < blocks; ++b) {
       AskAhead<Unit, tokens>(group, b);
       __m512i w[8];
-      LoadInts<Unit::kBits>(group + Unit::kHeaderBytes + b * Unit::kBlockBytes, w);
+      LoadInts<dtype>(group + Unit::kHeaderBytes + b * Unit::kBlockBytes, w);
       BlockScales s = LoadScales<dtype>(group, b);
 #pragma GCC unroll 8
       for (uint32_t t = 0; t < tokens; ++t) {
