@@ -52,6 +52,8 @@ constexpr MatMulGolden kMatMul[] = {
     {DType::kQ6_K, 0x807d912d7c176c70},
     {DType::kIQ4_NL, 0x5ea44df11f6bab33},
     {DType::kIQ4_XS, 0x1a3f22f9c587e079},
+    {DType::kQ2_K, 0xb0c815afad4df09a},
+    {DType::kQ3_K, 0x26c6ea590d6a937d},
     {DType::kMXFP4, 0x93439e106ce0cab7},
 };
 

@@ -98,6 +98,9 @@ struct KernelTable {
   ///   Q4_1 Q5_1        acc = fma(d * a, float(sum u q), acc);  acc = fma(m, scaled_sum, acc)
   ///   Q4_K Q5_K        acc = fma((d * s) * a, float(sum u q), acc);  acc = fma(-(dmin * m), scaled_sum, acc)
   ///   Q6_K             acc = fma(d * a, float(s0 * sum first 16 (u - 32) q + s1 * sum last 16), acc)
+  ///   Q3_K             acc = fma(d * a, float(s0 * sum first 16 (u - 4) q + s1 * sum last 16), acc)
+  ///   Q2_K             acc = fma(d * a, float(s0 * sum first 16 u q + s1 * sum last 16), acc), then for both halves
+  ///                    acc = fma(-(dmin * m), a * float(sum q of the half), acc)
   ///   IQ4_NL           acc = fma(d * a, float(sum v q), acc)
   ///   IQ4_XS           acc = fma((d * s) * a, float(sum v q), acc)
   ///   MXFP4            acc = fma(2^(e - 128) * a, float(sum v q), acc)

@@ -164,6 +164,10 @@ std::vector<uint32_t> FactorsOf(DType dtype) {
     case DType::kQ4_K:
     case DType::kQ5_K:
       return {0, 2};
+    case DType::kQ2_K:
+      return {offsetof(BlockQ2_K, d), offsetof(BlockQ2_K, dmin)};
+    case DType::kQ3_K:
+      return {offsetof(BlockQ3_K, d)};
     case DType::kQ6_K:
       return {offsetof(BlockQ6_K, d)};
     case DType::kF32:

@@ -38,6 +38,10 @@ decltype(auto) VisitUnit(DType dtype, Visit&& visit) {
       return visit(PackedUnit<DType::kQ4_K>{});
     case DType::kQ6_K:
       return visit(PackedUnit<DType::kQ6_K>{});
+    case DType::kQ3_K:
+      return visit(PackedUnit<DType::kQ3_K>{});
+    case DType::kQ2_K:
+      return visit(PackedUnit<DType::kQ2_K>{});
     case DType::kIQ4_NL:
       return visit(PackedUnit<DType::kIQ4_NL>{});
     case DType::kIQ4_XS:
@@ -92,6 +96,20 @@ void Integers(const BlockQ5_0& block, uint32_t, uint8_t u[32]) {
 void Integers(const BlockQ5_1& block, uint32_t, uint8_t u[32]) {
   SplitNibbles(block.q, u);
   AddFifthBits(block.high, u);
+}
+
+/// The two bits of columns 32 j ...
+void SplitPairs(const uint8_t q[64], uint32_t j, uint8_t u[32]) {
+  for (uint32_t i = 0; i < 32; ++i) u[i] = q[j / 4 * 32 + i] >> (j % 4 * 2) & 3;
+}
+
+void Integers(const BlockQ2_K& block, uint32_t j, uint8_t u[32]) {
+  SplitPairs(block.q, j, u);
+}
+
+void Integers(const BlockQ3_K& block, uint32_t j, uint8_t u[32]) {
+  SplitPairs(block.low, j, u);
+  for (int i = 0; i < 32; ++i) u[i] = static_cast<uint8_t>(u[i] | (block.high[i] >> j & 1) << 2);
 }
 
 void Integers(const BlockQ4_K& block, uint32_t j, uint8_t u[32]) {
@@ -156,6 +174,21 @@ void Scales(const BlockQ6_K& block, uint32_t, uint32_t row, std::byte* unit) {
   }
 }
 
+void Scales(const BlockQ2_K& block, uint32_t, uint32_t row, std::byte* unit) {
+  StoreHalf(unit, row, block.d);
+  StoreHalf(unit, kRowGroup + row, block.dmin);
+  for (uint32_t j = 0; j < 16; ++j) unit[64 + j * kRowGroup + row] = std::byte{block.scales[j]};
+}
+
+void Scales(const BlockQ3_K& block, uint32_t, uint32_t row, std::byte* unit) {
+  StoreHalf(unit, row, block.d);
+  for (uint32_t j = 0; j < 16; ++j) {
+    const uint32_t scale = static_cast<uint32_t>(Q3Scale(block, j) + 32);
+    unit[64 + j / 2 * kRowGroup + row] |= static_cast<std::byte>((scale & 15) << (j % 2 * 4));
+    unit[192 + j / 4 * kRowGroup + row] |= static_cast<std::byte>(scale >> 4 << (j % 4 * 2));
+  }
+}
+
 void Scales(const BlockIQ4_XS& block, uint32_t, uint32_t row, std::byte* unit) {
   StoreHalf(unit, row, block.d);
   for (uint32_t j = 0; j < 8; ++j) {
@@ -169,40 +202,50 @@ void Scales(const BlockMXFP4& block, uint32_t b, uint32_t row, std::byte* unit) 
   unit[b * kRowGroup + row] = std::byte{block.e};
 }
 
+/// Bits `shift` and the next of each integer: bits 2 (j % 4) of vector j / 4 of two.
+void CompressPairs(const uint8_t vectors[512], int shift, uint8_t* out) {
+  for (int i = 0; i < 128; ++i) {
+    int plane = 0;
+    for (int j = 0; j < 4; ++j) plane |= (vectors[256 * (i / 64) + 64 * j + i % 64] >> shift & 3) << (2 * j);
+    out[i] = static_cast<uint8_t>(plane);
+  }
+}
+
+/// Bit `shift` of each integer: bit j of one vector.
+void CompressSingles(const uint8_t vectors[512], int shift, uint8_t* out) {
+  for (int i = 0; i < 64; ++i) {
+    int plane = 0;
+    for (int j = 0; j < 8; ++j) plane |= (vectors[64 * j + i] >> shift & 1) << j;
+    out[i] = static_cast<uint8_t>(plane);
+  }
+}
+
 /// The 8 vectors of a block, one byte per integer, to their stored form.
 template <uint32_t bits>
 void CompressBlock(const uint8_t vectors[512], std::byte* ints) {
   uint8_t* out = reinterpret_cast<uint8_t*>(ints);
   if constexpr (bits == 8) {
     std::memcpy(out, vectors, 512);
-    return;
-  }
-  for (int i = 0; i < 256; ++i) out[i] = static_cast<uint8_t>((vectors[i] & 15) | vectors[i + 256] << 4);
-  if constexpr (bits == 5) {
-    for (int i = 0; i < 64; ++i) {
-      int plane = 0;
-      for (int j = 0; j < 8; ++j) plane |= vectors[64 * j + i] >> 4 << j;
-      out[256 + i] = static_cast<uint8_t>(plane);
-    }
-  }
-  if constexpr (bits == 6) {
-    for (int i = 0; i < 128; ++i) {
-      int plane = 0;
-      for (int j = 0; j < 4; ++j) plane |= vectors[256 * (i / 64) + 64 * j + i % 64] >> 4 << (2 * j);
-      out[256 + i] = static_cast<uint8_t>(plane);
-    }
+  } else if constexpr (bits >= 4) {
+    for (int i = 0; i < 256; ++i) out[i] = static_cast<uint8_t>((vectors[i] & 15) | vectors[i + 256] << 4);
+    if constexpr (bits == 5) CompressSingles(vectors, 4, out + 256);
+    if constexpr (bits == 6) CompressPairs(vectors, 4, out + 256);
+  } else {
+    CompressPairs(vectors, 0, out);
+    if constexpr (bits == 3) CompressSingles(vectors, 2, out + 128);
   }
 }
 
 /// The inverse for one integer.
 uint8_t PackedInteger(const std::byte* ints, uint32_t bits, uint32_t row, uint32_t column) {
   const uint8_t* in = reinterpret_cast<const uint8_t*>(ints);
-  uint32_t j = column / 4, lane = row * 4 + column % 4;
+  const uint32_t j = column / 4, lane = row * 4 + column % 4;
   if (bits == 8) return in[64 * j + lane];
-  uint32_t low = in[64 * (j % 4) + lane] >> (j / 4 * 4) & 15;
-  uint32_t high = 0;
-  if (bits == 5) high = in[256 + lane] >> j & 1;
-  if (bits == 6) high = in[256 + 64 * (j / 4) + lane] >> (j % 4 * 2) & 3;
+  const auto pair = [&](uint32_t at) { return static_cast<uint32_t>(in[at + 64 * (j / 4) + lane] >> (j % 4 * 2) & 3); };
+  const auto single = [&](uint32_t at) { return static_cast<uint32_t>(in[at + lane] >> j & 1); };
+  if (bits < 4) return static_cast<uint8_t>(pair(0) | (bits == 3 ? single(128) << 2 : 0));
+  const uint32_t low = in[64 * (j % 4) + lane] >> (j / 4 * 4) & 15;
+  const uint32_t high = bits == 5 ? single(256) : bits == 6 ? pair(256) : 0;
   return static_cast<uint8_t>(low | high << 4);
 }
 
@@ -259,6 +302,8 @@ void PackGroup(DType dtype, const std::byte* source, size_t row_bytes, uint32_t 
       KVIST_PACK(Q5_K);
       KVIST_PACK(Q4_K);
       KVIST_PACK(Q6_K);
+      KVIST_PACK(Q3_K);
+      KVIST_PACK(Q2_K);
       KVIST_PACK(IQ4_NL);
       KVIST_PACK(IQ4_XS);
       KVIST_PACK(MXFP4);
@@ -341,6 +386,20 @@ void ReadPackedBlock(const PackedMatrix& matrix, uint32_t row, uint32_t block, P
     } else if constexpr (Unit::kHeader == UnitHeader::kScaleMin) {
       out.d = LoadHalf(unit, r) * static_cast<float>(unit[64 + b * kRowGroup + r]);
       out.min[0] = -(LoadHalf(unit, kRowGroup + r) * static_cast<float>(unit[192 + b * kRowGroup + r]));
+    } else if constexpr (Unit::kHeader == UnitHeader::kSixBitPairs) {
+      out.d = LoadHalf(unit, r);
+      for (uint32_t h = 0; h < 2; ++h) {
+        const uint32_t low = static_cast<uint32_t>(unit[64 + b * kRowGroup + r]) >> (4 * h) & 15;
+        const uint32_t high = static_cast<uint32_t>(unit[192 + b / 2 * kRowGroup + r]) >> (b % 2 * 4 + 2 * h) & 3;
+        out.scale[h] = static_cast<int>(low | high << 4) - 32;
+      }
+    } else if constexpr (Unit::kHeader == UnitHeader::kNibblePairs) {
+      out.d = LoadHalf(unit, r);
+      for (uint32_t h = 0; h < 2; ++h) {
+        const uint32_t pair = static_cast<uint32_t>(unit[64 + (2 * b + h) * kRowGroup + r]);
+        out.scale[h] = static_cast<int>(pair & 15);
+        out.min[h] = -(LoadHalf(unit, kRowGroup + r) * static_cast<float>(pair >> 4));
+      }
     } else if constexpr (Unit::kHeader == UnitHeader::kSixBitScales) {
       const uint32_t low = static_cast<uint32_t>(unit[64 + b / 2 * kRowGroup + r]) >> (b % 2 * 4) & 15;
       const uint32_t high = static_cast<uint32_t>(unit[32 + b / 4 * kRowGroup + r]) >> (b % 4 * 2) & 3;
@@ -363,7 +422,7 @@ void UnpackRow(const PackedMatrix& matrix, uint32_t row, float* out) {
       ReadPackedBlock(matrix, row, b, block);
       for (uint32_t i = 0; i < 32; ++i) {
         float product = block.d * static_cast<float>(block.scale[i / 16]) * static_cast<float>(block.q[i]);
-        out[b * 32 + i] = block.mins > 0 ? product + block.min[0] : product;
+        out[b * 32 + i] = block.mins > 0 ? product + block.min[block.mins == 1 ? 0 : i / 16] : product;
       }
     }
     return;

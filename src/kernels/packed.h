@@ -14,9 +14,13 @@
 ///     Q4_1, Q5_1        32                d f16 [16], m f16 [16]
 ///     Q4_K, Q5_K        256               d f16 [16], dmin f16 [16], scale u8 [8][16], min u8 [8][16]
 ///     Q6_K              256               d f16 [16], 32 zero bytes, scale i8 [16][16]
+///     Q3_K              256               d f16 [16], 32 zero bytes, u8 [8][16], u8 [4][16]: scale + 32, the four
+///                                         low bits of block b's two in the nibbles of row b, the two upper bits in
+///                                         bits 4 (b % 2) and 4 (b % 2) + 2 of row b / 2
+///     Q2_K              256               d f16 [16], dmin f16 [16], scale and min u8 [16][16], min in the high nibble
 ///     IQ4_NL            64                d f16 [2][16]
-///     IQ4_XS            256               d f16 [16], u8 [2][16], u8 [4][16]: scale + 32, block b's upper two bits in
-///                                         bits 2 (b % 4) of row b / 4, the lower four in a nibble of row b / 2
+///     IQ4_XS            256               d f16 [16], u8 [2][16], u8 [4][16]: scale + 32, block b's two upper bits in
+///                                         bits 2 (b % 4) of row b / 4, the four low ones in a nibble of row b / 2
 ///     MXFP4             128               e u8 [4][16]
 ///
 /// and in the quantised ones the ints of the unit's blocks, those past the last column zero.
@@ -29,6 +33,8 @@
 ///     4 bit   (256 B)   64-byte vector i: low nibbles are vector i, high nibbles vector i + 4
 ///     5 bit   (320 B)   as 4 bit, then 64 bytes whose bit j is the fifth bit of vector j
 ///     6 bit   (384 B)   as 4 bit, then 2 x 64 bytes: bits 2 (j % 4) of vector j / 4 are the upper bits of vector j
+///     2 bit   (128 B)   2 x 64 bytes: bits 2 (j % 4) of vector j / 4 are vector j
+///     3 bit   (192 B)   as 2 bit, then 64 bytes whose bit j is the third bit of vector j
 
 #include <cstddef>
 #include <cstdint>
@@ -64,12 +70,12 @@ void PackRowGroups(DType dtype, const std::byte* source, uint32_t rows, uint32_t
 /// packed.
 void UnpackRow(const PackedMatrix& matrix, uint32_t row, float* out);
 
-/// One row of one block of 32 columns, read back: weight i is (d * scale[i / 16]) * q[i], plus `min[0]` if there is
-/// one.
+/// One row of one block of 32 columns, read back: weight i is (d * scale[i / 16]) * q[i], plus `min[0]` (one min)
+/// or `min[i / 16]` (two).
 struct PackedBlock {
   int16_t q[32];     ///< What the stored integers mean: codes looked up, offset subtracted.
   int32_t scale[2];  ///< 1 for types without sub-scales of 16 columns.
-  float d, min[1];   ///< K types: d * scale and -(dmin * min) of the sub-block, both exact.
+  float d, min[2];   ///< K types: d * scale and -(dmin * min) of the sub-block, both exact.
   uint32_t mins;     ///< How many of `min` there are.
 };
 

@@ -20,13 +20,15 @@ enum class UnitHeader : uint8_t {
   kDM,            ///< d and m.
   kScaleMin,      ///< d, dmin; scale and min for each block.
   kSignedScales,  ///< d; two sub-scales of 8 bits for each block.
+  kSixBitPairs,   ///< d; two sub-scales of 6 bits for each block.
+  kNibblePairs,   ///< d, dmin; two sub-scales and two mins of 4 bits for each block.
   kSixBitScales,  ///< d; a scale of 6 bits for each block.
   kExponents,     ///< The exponent of d for each block.
 };
 
 /// What a stored integer means.
 enum class UnitCodes : uint8_t {
-  kNone,   ///< Itself.
+  kNone,   ///< Itself less the offset.
   kIQ4,    ///< kIQ4Values.
   kMXFP4,  ///< kMXFP4Values.
 };
@@ -36,11 +38,11 @@ struct UnitTraits {
   uint32_t columns;
   uint32_t bits;  ///< Of a stored integer.
   UnitCodes codes = UnitCodes::kNone;
-  uint32_t offset = 0;  ///< Added to what the stored integer means, it gives u, never negative.
+  uint32_t offset = 0;  ///< Added to what stored integers mean to make them unsigned: u.
   uint32_t max = 0;     ///< Largest u; 0 = the largest that the bits can hold.
   UnitHeader header;
   uint32_t header_bytes = 64;
-  uint32_t mins = 0;           ///< Minimums added for a block.
+  uint32_t mins = 0;           ///< Minimums added for a block: one, or one for each 16 columns.
   uint32_t sub_scale_max = 0;  ///< Largest magnitude of the integers that scale 16 columns; 0 = there are none.
 };
 
@@ -66,6 +68,9 @@ struct PackedUnitOf {
   static constexpr uint32_t kMax = traits.max > 0 ? traits.max : (1u << traits.bits) - 1;
   static constexpr uint32_t kMins = traits.mins;
   static constexpr bool kHasSubScales = traits.sub_scale_max > 0;
+  static constexpr uint32_t kSubScaleMax = traits.sub_scale_max;
+  /// Largest magnitude of u - offset times its sub-scale.
+  static constexpr uint32_t kScaledMax = kSubScaleMax * (kMax - kOffset > kOffset ? kMax - kOffset : kOffset);
 };
 
 template <>
@@ -98,6 +103,20 @@ struct PackedUnit<DType::kQ6_K> : PackedUnitOf<UnitTraits{.columns = 256,
                                                           .header = UnitHeader::kSignedScales,
                                                           .header_bytes = 320,
                                                           .sub_scale_max = 128}> {};
+template <>
+struct PackedUnit<DType::kQ3_K> : PackedUnitOf<UnitTraits{.columns = 256,
+                                                          .bits = 3,
+                                                          .offset = 4,
+                                                          .header = UnitHeader::kSixBitPairs,
+                                                          .header_bytes = 256,
+                                                          .sub_scale_max = 32}> {};
+template <>
+struct PackedUnit<DType::kQ2_K> : PackedUnitOf<UnitTraits{.columns = 256,
+                                                          .bits = 2,
+                                                          .header = UnitHeader::kNibblePairs,
+                                                          .header_bytes = 320,
+                                                          .mins = 2,
+                                                          .sub_scale_max = 15}> {};
 template <>
 struct PackedUnit<DType::kIQ4_NL>
     : PackedUnitOf<UnitTraits{

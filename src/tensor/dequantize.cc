@@ -48,6 +48,29 @@ void Decode(const BlockQ5_1& block, float* out) {
   for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(FiveBits(block.q, block.high, i)) + m;
 }
 
+/// The two bits of element i (0..255).
+int TwoBits(const uint8_t q[64], uint32_t i) {
+  return q[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+}
+
+void Decode(const BlockQ2_K& block, float* out) {
+  float d = F16ToF32(block.d);
+  float dmin = F16ToF32(block.dmin);
+  for (uint32_t i = 0; i < kSuperColumns; ++i) {
+    float scale = d * static_cast<float>(block.scales[i / 16] & 15);
+    float min = dmin * static_cast<float>(block.scales[i / 16] >> 4);
+    out[i] = scale * static_cast<float>(TwoBits(block.q, i)) - min;
+  }
+}
+
+void Decode(const BlockQ3_K& block, float* out) {
+  float d = F16ToF32(block.d);
+  for (uint32_t i = 0; i < kSuperColumns; ++i) {
+    int value = TwoBits(block.low, i) | (block.high[i % 32] >> (i / 32) & 1) << 2;
+    out[i] = d * static_cast<float>(Q3Scale(block, i / 16)) * static_cast<float>(value - 4);
+  }
+}
+
 void Decode(const BlockQ4_K& block, float* out) {
   float d = F16ToF32(block.d);
   float dmin = F16ToF32(block.dmin);
@@ -153,6 +176,10 @@ void DequantizeRow(DType dtype, const std::byte* source, size_t elements, float*
       return DecodeBlocks<BlockQ5_0, kBlockColumns>(source, elements, out);
     case DType::kQ5_1:
       return DecodeBlocks<BlockQ5_1, kBlockColumns>(source, elements, out);
+    case DType::kQ2_K:
+      return DecodeBlocks<BlockQ2_K, kSuperColumns>(source, elements, out);
+    case DType::kQ3_K:
+      return DecodeBlocks<BlockQ3_K, kSuperColumns>(source, elements, out);
     case DType::kQ4_K:
       return DecodeBlocks<BlockQ4_K, kSuperColumns>(source, elements, out);
     case DType::kQ5_K:

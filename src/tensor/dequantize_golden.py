@@ -7,12 +7,12 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from gguf import quants
 
-TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"]
+TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4", "Q2_K", "Q3_K"]
 # Where the f16 scales of a block lie: they get sane values, everything else is random.
 SCALES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
-          "IQ4_NL": [0], "IQ4_XS": [0]}
+          "IQ4_NL": [0], "IQ4_XS": [0], "Q2_K": [80, 82], "Q3_K": [108]}
 SIZES = {"F32": 16, "F16": 8, "BF16": 8, "Q8_0": 34, "Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q5_1": 24, "Q4_K": 144, "Q5_K": 176, "Q6_K": 210,
-         "IQ4_NL": 18, "IQ4_XS": 136}
+         "IQ4_NL": 18, "IQ4_XS": 136, "Q2_K": 84, "Q3_K": 110}
 # MXFP4 has an exponent instead: a usual one, then those at the ends of the range, one block each.
 EXPONENTS = [122, 0, 1, 2, 254, 255]
 

@@ -37,6 +37,8 @@ TEST(DequantizeTest, EqualsAnIndependentImplementationBitByBit) {
   ExpectGolden(DType::kQ4_1, kQ4_1Bytes, kQ4_1Values);
   ExpectGolden(DType::kQ5_0, kQ5_0Bytes, kQ5_0Values);
   ExpectGolden(DType::kQ5_1, kQ5_1Bytes, kQ5_1Values);
+  ExpectGolden(DType::kQ2_K, kQ2_KBytes, kQ2_KValues);
+  ExpectGolden(DType::kQ3_K, kQ3_KBytes, kQ3_KValues);
   ExpectGolden(DType::kQ4_K, kQ4_KBytes, kQ4_KValues);
   ExpectGolden(DType::kQ5_K, kQ5_KBytes, kQ5_KValues);
   ExpectGolden(DType::kQ6_K, kQ6_KBytes, kQ6_KValues);
@@ -65,10 +67,10 @@ struct Expected {
 };
 
 constexpr Expected kQuality[] = {
-    {DType::kF32, 0},        {DType::kF16, 0.00025}, {DType::kBF16, 0.0019}, {DType::kQ8_0, 0.0060},
-    {DType::kQ4_0, 0.096},   {DType::kQ4_1, 0.088},  {DType::kQ5_0, 0.049},  {DType::kQ5_1, 0.043},
-    {DType::kQ4_K, 0.089},   {DType::kQ5_K, 0.044},  {DType::kQ6_K, 0.022},  {DType::kIQ4_NL, 0.086},
-    {DType::kIQ4_XS, 0.086}, {DType::kMXFP4, 0.125},
+    {DType::kF32, 0},      {DType::kF16, 0.00025},  {DType::kBF16, 0.0019},  {DType::kQ8_0, 0.0060},
+    {DType::kQ4_0, 0.096}, {DType::kQ4_1, 0.088},   {DType::kQ5_0, 0.049},   {DType::kQ5_1, 0.043},
+    {DType::kQ2_K, 0.357}, {DType::kQ3_K, 0.164},   {DType::kQ4_K, 0.089},   {DType::kQ5_K, 0.044},
+    {DType::kQ6_K, 0.022}, {DType::kIQ4_NL, 0.086}, {DType::kIQ4_XS, 0.086}, {DType::kMXFP4, 0.125},
 };
 
 TEST(QuantizeTest, RoundTripsWithinTheErrorOfTheType) {

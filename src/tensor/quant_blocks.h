@@ -14,7 +14,7 @@ namespace kvist {
 
 inline constexpr uint32_t kBlockColumns = 32;   ///< Elements of a small block.
 inline constexpr uint32_t kSuperColumns = 256;  ///< Elements of a K-type super-block.
-inline constexpr uint32_t kKScaleBytes = 12;    ///< Eight 6-bit scales and eight 6-bit mins.
+inline constexpr uint32_t kKScaleBytes = 12;    ///< Eight 6-bit scales and eight 6-bit mins, or sixteen scales.
 
 #pragma pack(push, 1)
 
@@ -48,6 +48,23 @@ struct BlockQ5_1 {
   uint16_t d, m;
   uint8_t high[4];
   uint8_t q[16];
+};
+
+/// w[i] = d * scale * q[i] - dmin * min with the scale in the low nibble of scales[i / 16] and the min in the high one.
+/// In half h (elements 128 h ..) element 32 j + l lies in bits 2 j of `q[32 h + l]`.
+struct BlockQ2_K {
+  uint8_t scales[16];
+  uint8_t q[64];
+  uint16_t d, dmin;
+};
+
+/// w[i] = d * scale[i / 16] * (q[i] - 4); the signed scales are read by Q3Scale. The low two bits of an element as in
+/// Q2_K; bit j of `high[l]` is the third bit of element 32 j + l.
+struct BlockQ3_K {
+  uint8_t high[32];
+  uint8_t low[64];
+  uint8_t scales[kKScaleBytes];
+  uint16_t d;
 };
 
 /// w[i] = d * scale[i / 32] * q[i] - dmin * min[i / 32]; the 6-bit scales and mins are read by KScaleMin. Bytes
@@ -104,6 +121,7 @@ struct BlockMXFP4 {
 static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20);
 static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24);
 static_assert(sizeof(BlockIQ4_NL) == 18 && sizeof(BlockIQ4_XS) == 136 && sizeof(BlockMXFP4) == 17);
+static_assert(sizeof(BlockQ2_K) == 84 && sizeof(BlockQ3_K) == 110);
 static_assert(sizeof(BlockQ4_K) == 144 && sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210);
 
 /// The 6-bit scale and min of one 32-element sub-block.
@@ -116,6 +134,12 @@ constexpr ScaleMin KScaleMin(const uint8_t scales[kKScaleBytes], uint32_t j) {
   if (j < 4) return {static_cast<uint8_t>(scales[j] & 63), static_cast<uint8_t>(scales[j + 4] & 63)};
   return {static_cast<uint8_t>((scales[j + 4] & 15) | (scales[j - 4] >> 6 << 4)),
           static_cast<uint8_t>((scales[j + 4] >> 4) | (scales[j] >> 6 << 4))};
+}
+
+/// Scale of the 16 elements `j` (0..15), -32..31: four low bits in nibbles, two upper ones in the last four bytes.
+constexpr int Q3Scale(const BlockQ3_K& block, uint32_t j) {
+  int low = block.scales[j % 8] >> (j / 8 * 4) & 15, high = block.scales[8 + j % 4] >> (j / 4 * 2) & 3;
+  return (low | high << 4) - 32;
 }
 
 /// Scale of the 32 elements `j` (0..7), -32..31: four low bits in nibbles, two upper ones in pairs of bits.

@@ -168,6 +168,56 @@ void Encode(const float* x, BlockQ5_K& block) {
   }
 }
 
+/// The low two bits of 256 levels.
+void StoreTwoBits(const int levels[256], uint8_t q[64]) {
+  std::memset(q, 0, 64);
+  for (int i = 0; i < 256; ++i) {
+    uint8_t& byte = q[i / 128 * 32 + i % 32];
+    byte = static_cast<uint8_t>(byte | (levels[i] & 3) << (i % 128 / 32 * 2));
+  }
+}
+
+void Encode(const float* x, BlockQ2_K& block) {
+  float scale[16], min[16];
+  for (int j = 0; j < 16; ++j) {
+    Range range = RangeOf(x + j * 16, 16);
+    min[j] = std::max(0.0f, -range.min);
+    scale[j] = std::max(0.0f, (range.max + min[j]) / 3.0f);
+  }
+  block.d = StoreScale(*std::max_element(scale, scale + 16) / 15.0f);
+  block.dmin = StoreScale(*std::max_element(min, min + 16) / 15.0f);
+  float d = F16ToF32(block.d), dmin = F16ToF32(block.dmin);
+  int levels[256];
+  for (int j = 0; j < 16; ++j) {
+    int scale_level = Level(scale[j], d, 0, 15), min_level = Level(min[j], dmin, 0, 15);
+    block.scales[j] = static_cast<uint8_t>(scale_level | min_level << 4);
+    float step = d * static_cast<float>(scale_level), base = dmin * static_cast<float>(min_level);
+    for (int i = j * 16; i < j * 16 + 16; ++i) levels[i] = Level(x[i] + base, step, 0, 3);
+  }
+  StoreTwoBits(levels, block.q);
+}
+
+void Encode(const float* x, BlockQ3_K& block) {
+  float scale[16];
+  for (int j = 0; j < 16; ++j) scale[j] = Extreme(x + j * 16, 16) / -4.0f;
+  block.d = StoreScale(Extreme(scale, 16) / -32.0f);
+  float d = F16ToF32(block.d);
+  int levels[256];
+  std::memset(block.high, 0, sizeof(block.high));
+  std::memset(block.scales, 0, sizeof(block.scales));
+  for (int j = 0; j < 16; ++j) {
+    int scale_level = Level(scale[j], d, -32, 31);
+    uint8_t &low = block.scales[j % 8], &high = block.scales[8 + j % 4];
+    low = static_cast<uint8_t>(low | ((scale_level + 32) & 15) << (j / 8 * 4));
+    high = static_cast<uint8_t>(high | (scale_level + 32) >> 4 << (j / 4 * 2));
+    for (int i = j * 16; i < j * 16 + 16; ++i) {
+      levels[i] = 4 + Level(x[i], d * static_cast<float>(scale_level), -4, 3);
+      block.high[i % 32] = static_cast<uint8_t>(block.high[i % 32] | levels[i] >> 2 << (i / 32));
+    }
+  }
+  StoreTwoBits(levels, block.low);
+}
+
 void Encode(const float* x, BlockQ6_K& block) {
   float scale[16];
   for (int j = 0; j < 16; ++j) scale[j] = Extreme(x + j * 16, 16) / -32.0f;
@@ -271,6 +321,10 @@ void QuantizeRow(DType dtype, const float* values, size_t elements, std::byte* o
       return EncodeBlocks<BlockQ5_0, kBlockColumns>(values, elements, out);
     case DType::kQ5_1:
       return EncodeBlocks<BlockQ5_1, kBlockColumns>(values, elements, out);
+    case DType::kQ2_K:
+      return EncodeBlocks<BlockQ2_K, kSuperColumns>(values, elements, out);
+    case DType::kQ3_K:
+      return EncodeBlocks<BlockQ3_K, kSuperColumns>(values, elements, out);
     case DType::kQ4_K:
       return EncodeBlocks<BlockQ4_K, kSuperColumns>(values, elements, out);
     case DType::kQ5_K:

@@ -5,7 +5,7 @@
 
 // Block sums come from bf16 tiles, not from int8 ones: integers up to 8 bits are exact in bf16, every partial sum of a
 // block is an integer below 2^24 and so exact in f32 in whatever order the tile adds, and the sums need no conversion.
-// Q6_K's integers times their sub-scales have 14 bits and go in as two tiles.
+// Integers times their sub-scales go in as one tile or, Q6_K's 14 bits, as two.
 //
 // Tile and vector instructions hardly overlap (they share ports), so a panel of blocks is multiplied first, its sums
 // going to the first-level cache, and then scaled and added up block by block, as kernel_table.h defines.
@@ -37,11 +37,11 @@ constexpr size_t kSumRowBytes = kRowGroup * sizeof(float);
 struct alignas(64) Scratch {
   SumTile sums[kPair][kPair][kPanelBlocks + 1];  ///< [token tile][group]; block b at b + 1.
   SumTile acc[kPair][kPair];                     ///< [token tile][group]
-  float d[kPair][kStripBlocks][kRowGroup], m[kPair][kStripBlocks][kRowGroup];
+  float d[kPair][kStripBlocks][kRowGroup], m[2][kPair][kStripBlocks][kRowGroup];
   BrainTile weights[kPair][kStripBlocks], lower[kPair][kStripBlocks];
   BrainTile activations[kChunkTiles][kStripBlocks];
   float scale[kChunkTiles][kStripBlocks][kTile];
-  float scaled_sum[kChunkTiles][kStripBlocks][kTile];
+  float scaled_sum[2][kChunkTiles][kStripBlocks][kTile];  ///< What meets m: of a block, or of its two halves.
 };
 
 /// A product's arguments (KernelTable::matmul) without the groups.
@@ -65,6 +65,7 @@ KVIST_INLINE void PackBlock(const int8_t* q, uint16_t* out) {
 }
 
 /// Activations of `tokens` tokens, blocks [begin, begin + n); missing tokens of the last tile are zero.
+template <uint32_t mins>
 void PackActivations(const Task& task, uint32_t first, uint32_t tokens, uint32_t begin, uint32_t n, Scratch& s) {
   const size_t meta_offset = (size_t{task.w.cols} + 63) / 64 * 64;
   for (uint32_t i = 0; i < (tokens + kTile - 1) / kTile * kTile; ++i) {
@@ -79,7 +80,11 @@ void PackActivations(const Task& task, uint32_t first, uint32_t tokens, uint32_t
         StoreBrains(s.activations[tile][b][t], _mm512_setzero_si512());
       }
       s.scale[tile][b][t] = i < tokens ? meta[b].scale : 0;
-      s.scaled_sum[tile][b][t] = i < tokens ? meta[b].scaled_sum : 0;
+      if constexpr (mins == 1) s.scaled_sum[0][tile][b][t] = i < tokens ? meta[b].scaled_sum : 0;
+      if constexpr (mins == 2) {
+        s.scaled_sum[0][tile][b][t] = i < tokens ? meta[b].scale * meta[b].sum_first : 0;
+        s.scaled_sum[1][tile][b][t] = i < tokens ? meta[b].scale * (meta[b].sum - meta[b].sum_first) : 0;
+      }
     }
   }
 }
@@ -93,7 +98,7 @@ void UnpackStrip(const uint8_t* group, uint32_t begin, uint32_t n, uint32_t g, S
     const uint32_t in_unit = (begin + b) % Unit::kBlocks;
     BlockScales scales = LoadScales<dtype>(unit, in_unit);
     Store(s.d[g][b], scales.d);
-    if constexpr (Unit::kMins == 1) Store(s.m[g][b], scales.m);
+    for (uint32_t i = 0; i < Unit::kMins; ++i) Store(s.m[i][g][b], scales.m[i]);
     UnpackTile<dtype>(unit, in_unit, scales, s.weights[g][b], s.lower[g][b]);
   }
 }
@@ -144,11 +149,11 @@ void Multiply(const BrainTile (*x)[kStripBlocks], uint32_t begin, uint32_t n, Sc
 
 /// What Accumulate reads.
 struct Panel {
-  const SumTile* sums;               ///< [blocks]
-  const float (*d)[kRowGroup];       ///< [blocks]
-  const float (*m)[kRowGroup];       ///< [blocks]
-  const float (*scale)[kTile];       ///< [blocks]
-  const float (*scaled_sum)[kTile];  ///< [blocks]
+  const SumTile* sums;                  ///< [blocks]
+  const float (*d)[kRowGroup];          ///< [blocks]
+  const float (*m[2])[kRowGroup];       ///< [mins][blocks]
+  const float (*scale)[kTile];          ///< [blocks]
+  const float (*scaled_sum[2])[kTile];  ///< [mins][blocks]
   uint32_t blocks;
 };
 
@@ -165,7 +170,8 @@ __attribute__((noinline)) void Accumulate(const Panel& p, SumTile& out) {
 #pragma GCC unroll 16
     for (uint32_t t = 0; t < kTile; ++t) {
       acc[t] = Fma(Mul(d, Set(scale[t])), Load(sums + t * kRowGroup), acc[t]);
-      if constexpr (mins == 1) acc[t] = Fma(Load(p.m[b]), Set(p.scaled_sum[b][t]), acc[t]);
+#pragma GCC unroll 2
+      for (uint32_t i = 0; i < mins; ++i) acc[t] = Fma(Load(p.m[i][b]), Set(p.scaled_sum[i][b][t]), acc[t]);
     }
   }
 #pragma GCC unroll 16
@@ -209,16 +215,17 @@ void RunTiles(const Task& task, const Pass& pass, uint32_t tile, uint32_t group,
   }
   for (uint32_t begin = 0; begin < pass.blocks; begin += kPanelBlocks) {
     const uint32_t n = pass.blocks - begin < kPanelBlocks ? pass.blocks - begin : kPanelBlocks;
-    Multiply<tiles, groups, PackedUnit<dtype>::kHasSubScales>(s.activations + tile, begin, n, s);
+    Multiply<tiles, groups, kPlanes<dtype> == 2>(s.activations + tile, begin, n, s);
     for (uint32_t t = 0; t < tiles; ++t) {
       for (uint32_t g = 0; g < groups; ++g) {
-        Accumulate<PackedUnit<dtype>::kMins>({.sums = s.sums[t][g] + 1,
-                                              .d = s.d[g] + begin,
-                                              .m = s.m[g] + begin,
-                                              .scale = s.scale[tile + t] + begin,
-                                              .scaled_sum = s.scaled_sum[tile + t] + begin,
-                                              .blocks = n},
-                                             s.acc[t][g]);
+        Accumulate<PackedUnit<dtype>::kMins>(
+            {.sums = s.sums[t][g] + 1,
+             .d = s.d[g] + begin,
+             .m = {s.m[0][g] + begin, s.m[1][g] + begin},
+             .scale = s.scale[tile + t] + begin,
+             .scaled_sum = {s.scaled_sum[0][tile + t] + begin, s.scaled_sum[1][tile + t] + begin},
+             .blocks = n},
+            s.acc[t][g]);
       }
     }
   }
@@ -252,7 +259,7 @@ void Run(const Task& task, uint32_t group_begin, uint32_t group_end) {
     const uint32_t tokens = task.tokens - first < kChunk ? task.tokens - first : kChunk;
     for (uint32_t begin = 0; begin < blocks; begin += kStripBlocks) {
       const Pass pass{first, tokens, begin, blocks - begin < kStripBlocks ? blocks - begin : kStripBlocks};
-      PackActivations(task, first, tokens, begin, pass.blocks, s);
+      PackActivations<PackedUnit<dtype>::kMins>(task, first, tokens, begin, pass.blocks, s);
       uint32_t group = group_begin;
       for (; group + kPair <= group_end; group += kPair) RunGroups<dtype, kPair>(task, pass, group, s);
       if (group < group_end) RunGroups<dtype, 1>(task, pass, group, s);
@@ -282,6 +289,8 @@ void QuantizedMatMul(const PackedMatrix& w, const void* activations, size_t acti
       KVIST_MATMUL(kQ5_K);
       KVIST_MATMUL(kQ4_K);
       KVIST_MATMUL(kQ6_K);
+      KVIST_MATMUL(kQ3_K);
+      KVIST_MATMUL(kQ2_K);
       KVIST_MATMUL(kIQ4_NL);
       KVIST_MATMUL(kIQ4_XS);
       KVIST_MATMUL(kMXFP4);

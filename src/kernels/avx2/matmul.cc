@@ -28,20 +28,24 @@ KVIST_INLINE __m256i LoadStored(const uint8_t* ints, int j) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(ints + 64 * i));
   };
   if constexpr (bits == 8) return line(j);
+  // Left, or right when negative.
+  auto shift = [](__m256i v, int count) __attribute__((always_inline)) {
+    return count >= 0 ? _mm256_slli_epi16(v, count) : _mm256_srli_epi16(v, -count);
+  };
+  if constexpr (bits < 4) {
+    __m256i pair = _mm256_and_si256(shift(line(j / 4), -2 * (j % 4)), _mm256_set1_epi8(3));
+    if constexpr (bits == 2) return pair;
+    return _mm256_or_si256(pair, _mm256_and_si256(shift(line(2), 2 - j), _mm256_set1_epi8(4)));
+  }
   const __m256i nibble = _mm256_set1_epi8(15);
   __m256i low = line(j % 4);
   if (j >= 4) low = _mm256_srli_epi16(low, 4);
   low = _mm256_and_si256(low, nibble);
   if constexpr (bits == 5) {
-    __m256i high = line(4);
-    high = j < 4 ? _mm256_slli_epi16(high, 4 - j) : _mm256_srli_epi16(high, j - 4);
-    low = _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi8(16)));
+    low = _mm256_or_si256(low, _mm256_and_si256(shift(line(4), 4 - j), _mm256_set1_epi8(16)));
   }
   if constexpr (bits == 6) {
-    __m256i high = line(4 + j / 4);
-    int shift = 4 - 2 * (j % 4);
-    high = shift >= 0 ? _mm256_slli_epi16(high, shift) : _mm256_srli_epi16(high, -shift);
-    low = _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi8(48)));
+    low = _mm256_or_si256(low, _mm256_and_si256(shift(line(4 + j / 4), 4 - 2 * (j % 4)), _mm256_set1_epi8(48)));
   }
   return low;
 }
@@ -52,7 +56,8 @@ KVIST_INLINE __m256i LoadInts(const uint8_t* ints, int j) {
   using Unit = PackedUnit<dtype>;
   const __m256i stored = LoadStored<Unit::kBits>(ints, j);
   if constexpr (Unit::kCodes != UnitCodes::kNone) {
-    const void *bytes = kCodeBytes < dtype, kSignedInts<dtype> ? 0 : Unit::kOffset >.bytes;
+    constexpr uint32_t kAdded = kSignedInts<dtype> ? 0 : Unit::kOffset;
+    const void* bytes = kCodeBytes<dtype, kAdded>.bytes;
     const __m128i table = _mm_load_si128(static_cast<const __m128i*>(bytes));
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), stored);
   } else if constexpr (kSignedInts<dtype>) {
@@ -84,13 +89,12 @@ consteval int VectorsPerSum(uint32_t max) {
   return n;
 }
 
-/// sums[t] = u * q over `count` int vectors from vector `begin`; x points at the block's activations of the first
-/// token.
+/// sums[t] = u * q over `count` int vectors from vector `begin`, times `factor`, a number for each row twice in 16
+/// bits; x points at the block's activations of the first token.
 template <DType dtype, uint32_t tokens, int begin, int count>
-KVIST_INLINE void Dot(const uint8_t* ints, const int8_t* x, size_t stride, __m256i* sums) {
+KVIST_INLINE void Dot(const uint8_t* ints, const int8_t* x, size_t stride, __m256i factor, __m256i* sums) {
   using Unit = PackedUnit<dtype>;
   constexpr int kFitting = VectorsPerSum(Unit::kMax), kStep = kFitting < count ? kFitting : count;
-  const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 8
   for (int first = begin; first < begin + count; first += kStep) {
     __m256i pairs[tokens];
@@ -106,7 +110,7 @@ KVIST_INLINE void Dot(const uint8_t* ints, const int8_t* x, size_t stride, __m25
     }
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) {
-      __m256i sum = _mm256_madd_epi16(pairs[t], ones);
+      __m256i sum = _mm256_madd_epi16(pairs[t], factor);
       sums[t] = first == begin ? sum : _mm256_add_epi32(sums[t], sum);
     }
   }
@@ -126,14 +130,16 @@ KVIST_INLINE __m256 SignedBytes(const uint8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
 
-/// Block b's scales of 6 bits, packed.h's IQ4_XS.
-/// @param unit  at the first of the 8 rows' bytes.
-KVIST_INLINE __m256 SixBitScales(const uint8_t* unit, uint32_t b) {
-  const __m256i low = _mm256_srli_epi32(WideBytes(unit + 64 + b / 2 * 16), static_cast<int>(b % 2 * 4));
-  const __m256i high = _mm256_srli_epi32(WideBytes(unit + 32 + b / 4 * 16), static_cast<int>(b % 4 * 2));
+/// Wide bytes without their lowest `count` bits.
+KVIST_INLINE __m256i UpperBits(const uint8_t* p, uint32_t count) {
+  return _mm256_srli_epi32(WideBytes(p), static_cast<int>(count));
+}
+
+/// Signed scales of 6 bits from lanes whose lowest four and two bits they are.
+KVIST_INLINE __m256i SixBitScale(__m256i low, __m256i high) {
   const __m256i upper = _mm256_slli_epi32(_mm256_and_si256(high, _mm256_set1_epi32(3)), 4);
   const __m256i scale = _mm256_or_si256(upper, _mm256_and_si256(low, _mm256_set1_epi32(15)));
-  return _mm256_cvtepi32_ps(_mm256_sub_epi32(scale, _mm256_set1_epi32(32)));
+  return _mm256_sub_epi32(scale, _mm256_set1_epi32(32));
 }
 
 /// 2^(e - 128): the exponent field is e - 1 and, for the subnormals of e = 0 and 1, the larger (e + 1) * 2^21 the bits.
@@ -143,10 +149,23 @@ KVIST_INLINE __m256 PowersOf(const uint8_t* p) {
                                               _mm256_slli_epi32(_mm256_add_epi32(e, one), 21)));
 }
 
-/// Scales of one block for 8 rows: d (times the block's scale), m, and the sub-scales of two halves.
+/// Sub-scales that the 16-bit sums of u can be multiplied by before the offset is taken off: the sum of a block stays
+/// exact as a float.
+template <DType dtype>
+constexpr bool kScaledSums =
+    PackedUnit<dtype>::kHasSubScales && PackedUnit<dtype>::kSubScaleMax * PackedUnit<dtype>::kMax * 127 * 32 < 1 << 24;
+
+/// Scales of one block for 8 rows: d (times the block's scale), minus the mins, and the sub-scales of two halves; where
+/// kScaledSums these as `factor` for Dot and, times the offset, as `first` and `last`.
 struct BlockScales {
-  __m256 d, m, first, last;
+  __m256 d, m[2], first, last;
+  __m256i factor[2];
 };
+
+/// Sub-scales of 8 rows for Dot.
+KVIST_INLINE __m256i FactorOf(__m256i scales) {
+  return _mm256_blend_epi16(scales, _mm256_slli_epi32(scales, 16), 0xaa);
+}
 
 /// @param half  0 for rows 0..7 of the group, 1 for the others.
 template <DType dtype>
@@ -159,12 +178,32 @@ KVIST_INLINE BlockScales LoadScales(const uint8_t* unit, uint32_t b, uint32_t ha
     s.d = Halves(halves + 32 * b);
   } else if constexpr (Unit::kHeader == UnitHeader::kDM) {
     s.d = Halves(halves);
-    s.m = Halves(halves + 32);
+    s.m[0] = Halves(halves + 32);
   } else if constexpr (Unit::kHeader == UnitHeader::kScaleMin) {
     s.d = Mul(Halves(halves), Bytes(bytes + 16 * b));
-    s.m = Sub(Set(-0.0f), Mul(Halves(halves + 32), Bytes(bytes + 128 + 16 * b)));
+    s.m[0] = Sub(Set(-0.0f), Mul(Halves(halves + 32), Bytes(bytes + 128 + 16 * b)));
+  } else if constexpr (Unit::kHeader == UnitHeader::kNibblePairs) {
+    s.d = Halves(halves);
+    const __m256 dmin = Sub(Set(-0.0f), Halves(halves + 32));
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      const __m256i pairs = WideBytes(bytes + 32 * b + 16 * h);
+      s.m[h] = Mul(dmin, _mm256_cvtepi32_ps(_mm256_srli_epi32(pairs, 4)));
+      s.factor[h] = FactorOf(_mm256_and_si256(pairs, _mm256_set1_epi32(15)));
+    }
+  } else if constexpr (Unit::kHeader == UnitHeader::kSixBitPairs) {
+    s.d = Halves(halves);
+    const __m256i low = WideBytes(bytes + 16 * b), high = UpperBits(bytes + 128 + b / 2 * 16, b % 2 * 4);
+    const __m256i first = SixBitScale(low, high);
+    const __m256i last = SixBitScale(_mm256_srli_epi32(low, 4), _mm256_srli_epi32(high, 2));
+    const __m256 offset = Set(static_cast<float>(Unit::kOffset));
+    s.factor[0] = FactorOf(first);
+    s.factor[1] = FactorOf(last);
+    s.first = Mul(_mm256_cvtepi32_ps(first), offset);
+    s.last = Mul(_mm256_cvtepi32_ps(last), offset);
   } else if constexpr (Unit::kHeader == UnitHeader::kSixBitScales) {
-    s.d = Mul(Halves(halves), SixBitScales(unit + 8 * half, b));
+    const __m256i low = UpperBits(bytes + b / 2 * 16, b % 2 * 4), high = UpperBits(bytes - 32 + b / 4 * 16, b % 4 * 2);
+    s.d = Mul(Halves(halves), _mm256_cvtepi32_ps(SixBitScale(low, high)));
   } else if constexpr (Unit::kHeader == UnitHeader::kExponents) {
     s.d = PowersOf(unit + 16 * b + 8 * half);
   } else {
@@ -194,22 +233,37 @@ KVIST_INLINE const ActivationMeta& MetaAt(const ActivationMeta* first, size_t of
 template <DType dtype, uint32_t tokens>
 KVIST_INLINE void BlockSums(const uint8_t* ints, const int8_t* x, const ActivationMeta* meta, size_t stride,
                             const BlockScales& s, Native* out) {
+  using Unit = PackedUnit<dtype>;
   __m256i sums[tokens];
-  if constexpr (PackedUnit<dtype>::kHasSubScales) {
-    Dot<dtype, tokens, 0, 4>(ints, x, stride, sums);
+  const __m256i ones = _mm256_set1_epi16(1);
+  if constexpr (kScaledSums<dtype>) {
+    __m256i last[tokens];
+    Dot<dtype, tokens, 0, 4>(ints, x, stride, s.factor[0], sums);
+    Dot<dtype, tokens, 4, 4>(ints, x, stride, s.factor[1], last);
+#pragma GCC unroll 4
+    for (uint32_t t = 0; t < tokens; ++t) {
+      const ActivationMeta& m = MetaAt(meta, t * stride);
+      out[t] = _mm256_cvtepi32_ps(_mm256_add_epi32(sums[t], last[t]));
+      if constexpr (Unit::kOffset > 0) {
+        out[t] = _mm256_fnmadd_ps(s.first, Set(m.sum_first), out[t]);
+        out[t] = _mm256_fnmadd_ps(s.last, Set(m.sum - m.sum_first), out[t]);
+      }
+    }
+  } else if constexpr (Unit::kHasSubScales) {
+    Dot<dtype, tokens, 0, 4>(ints, x, stride, ones, sums);
     // Adding +0 keeps a zero positive, as an integer's is.
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) {
       out[t] = Fma(s.first, WithoutOffset<dtype>(sums[t], MetaAt(meta, t * stride).sum_first), Set(0.0f));
     }
-    Dot<dtype, tokens, 4, 4>(ints, x, stride, sums);
+    Dot<dtype, tokens, 4, 4>(ints, x, stride, ones, sums);
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) {
       const ActivationMeta& m = MetaAt(meta, t * stride);
       out[t] = Fma(s.last, WithoutOffset<dtype>(sums[t], m.sum - m.sum_first), out[t]);
     }
   } else {
-    Dot<dtype, tokens, 0, 8>(ints, x, stride, sums);
+    Dot<dtype, tokens, 0, 8>(ints, x, stride, ones, sums);
 #pragma GCC unroll 4
     for (uint32_t t = 0; t < tokens; ++t) out[t] = WithoutOffset<dtype>(sums[t], MetaAt(meta, t * stride).sum);
   }
@@ -249,7 +303,11 @@ KVIST_INLINE void HalfTiles(const QuantizedTask& task, const uint8_t* group, uin
         for (uint32_t t = 0; t < tokens; ++t) {
           const ActivationMeta& m = MetaAt(meta, t * stride);
           acc[h][t] = Fma(Mul(s.d, Set(m.scale)), sums[t], acc[h][t]);
-          if constexpr (Unit::kMins == 1) acc[h][t] = Fma(s.m, Set(m.scaled_sum), acc[h][t]);
+          if constexpr (Unit::kMins == 1) acc[h][t] = Fma(s.m[0], Set(m.scaled_sum), acc[h][t]);
+          if constexpr (Unit::kMins == 2) {
+            acc[h][t] = Fma(s.m[0], Set(m.scale * m.sum_first), acc[h][t]);
+            acc[h][t] = Fma(s.m[1], Set(m.scale * (m.sum - m.sum_first)), acc[h][t]);
+          }
         }
       }
     }

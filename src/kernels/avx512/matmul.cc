@@ -82,7 +82,11 @@ void QuantizedTile(const QuantizedTask& task, const uint8_t* group, uint32_t fir
         const auto* q = reinterpret_cast<const int8_t*>(x + t * stride) + (begin + b) * 32;
         const auto& meta = *(reinterpret_cast<const ActivationMeta*>(x + t * stride + meta_offset) + begin + b);
         acc[t] = Fma(Mul(s.d, Set(meta.scale)), BlockSum<dtype>(w, q, meta, s), acc[t]);
-        if constexpr (Unit::kMins == 1) acc[t] = Fma(s.m, Set(meta.scaled_sum), acc[t]);
+        if constexpr (Unit::kMins == 1) acc[t] = Fma(s.m[0], Set(meta.scaled_sum), acc[t]);
+        if constexpr (Unit::kMins == 2) {
+          acc[t] = Fma(s.m[0], Set(meta.scale * meta.sum_first), acc[t]);
+          acc[t] = Fma(s.m[1], Set(meta.scale * (meta.sum - meta.sum_first)), acc[t]);
+        }
       }
     }
   }

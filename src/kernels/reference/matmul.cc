@@ -51,7 +51,12 @@ float AddBlock(const PackedBlock& w, const int8_t* q, const ActivationMeta& meta
     total += w.scale[h] * sum;
   }
   acc = std::fma(w.d * meta.scale, static_cast<float>(total), acc);
-  return w.mins == 1 ? std::fma(w.min[0], meta.scaled_sum, acc) : acc;
+  if (w.mins == 1) acc = std::fma(w.min[0], meta.scaled_sum, acc);
+  if (w.mins == 2) {
+    acc = std::fma(w.min[0], meta.scale * meta.sum_first, acc);
+    acc = std::fma(w.min[1], meta.scale * (meta.sum - meta.sum_first), acc);
+  }
+  return acc;
 }
 
 void QuantizedRow(const PackedMatrix& w, uint32_t row, const std::byte* activations, size_t stride, uint32_t tokens,
