@@ -137,8 +137,9 @@ struct TypeRecipe {
   DType finer;  ///< Of attn_v and ffn_down in the layers that mixtures treat better; else `main`.
 };
 
-constexpr std::array kTypes{DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
-                            DType::kQ5_0, DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+constexpr std::array kTypes{DType::kF32,  DType::kF16,    DType::kBF16,   DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
+                            DType::kQ5_0, DType::kQ5_1,   DType::kQ2_K,   DType::kQ3_K, DType::kQ4_K, DType::kQ5_K,
+                            DType::kQ6_K, DType::kIQ4_NL, DType::kIQ4_XS, DType::kMXFP4};
 
 std::vector<TypeRecipe> Recipes() {
   std::vector<TypeRecipe> recipes;
@@ -161,6 +162,10 @@ bool IsFinerLayer(uint32_t layer, uint32_t layers) {
 DType Fitting(DType dtype, uint64_t cols) {
   if (cols % InfoOf(dtype).block_elements == 0) return dtype;
   switch (dtype) {
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+    case DType::kIQ4_XS:
+      return Fitting(DType::kIQ4_NL, cols);
     case DType::kQ4_K:
       return Fitting(DType::kQ5_0, cols);
     case DType::kQ5_K:

@@ -78,6 +78,27 @@ void MendKScales(uint8_t scales[kKScaleBytes]) {
 
 constexpr float kMeanKScale = 47.5f;
 
+/// Scales 8..15, mins equal to them.
+void Mend(BlockQ2_K& block, float sigma) {
+  constexpr float kMeanScale = 11.5f;
+  for (uint8_t& pair : block.scales) pair = static_cast<uint8_t>((8 | (pair & 7)) * 0x11);
+  const float d = sigma / LevelsSigma(4) / kMeanScale * Jitter(block.d);
+  block.d = F32ToF16(d);
+  block.dmin = F32ToF16(1.5f * d);
+}
+
+/// Makes both bits of each pair equal. As the upper bits of a 6-bit scale (less 32) they leave -32..-17 and 16..31.
+constexpr uint32_t EqualPairs(uint32_t bits) {
+  return (bits & 0x5555u) * 3;
+}
+
+constexpr float kMeanSixBitScale = 24.0f;
+
+void Mend(BlockQ3_K& block, float sigma) {
+  for (int i = 8; i < 12; ++i) block.scales[i] = static_cast<uint8_t>(EqualPairs(block.scales[i]));
+  block.d = F32ToF16(sigma / LevelsSigma(8) / kMeanSixBitScale * Jitter(block.d));
+}
+
 void Mend(BlockQ4_K& block, float sigma) {
   const float d = sigma / LevelsSigma(16) / kMeanKScale * Jitter(block.d);
   block.d = F32ToF16(d);
@@ -99,6 +120,31 @@ void Mend(BlockQ6_K& block, float sigma) {
     scale = static_cast<int8_t>(scale < 0 ? -magnitude : magnitude);
   }
   block.d = F32ToF16(sigma / LevelsSigma(64) / kMeanScale * Jitter(block.d));
+}
+
+/// Root of the mean square of values that are equally frequent.
+float ValuesRms(const int8_t values[16]) {
+  int squares = 0;
+  for (int i = 0; i < 16; ++i) squares += values[i] * values[i];
+  return std::sqrt(static_cast<float>(squares) / 16);
+}
+
+void Mend(BlockIQ4_NL& block, float sigma) {
+  block.d = SignedScale(block.d, sigma / ValuesRms(kIQ4Values));
+}
+
+void Mend(BlockIQ4_XS& block, float sigma) {
+  block.scales_high = static_cast<uint16_t>(EqualPairs(block.scales_high));
+  block.d = F32ToF16(sigma / ValuesRms(kIQ4Values) / kMeanSixBitScale * Jitter(block.d));
+}
+
+/// The scale is one of the two powers of two next to the wanted one, as often as the mean square asks.
+void Mend(BlockMXFP4& block, float sigma) {
+  const float wanted = sigma / ValuesRms(kMXFP4Values);
+  const int exponent = std::clamp(std::ilogb(wanted), -128, 126);
+  const float ratio = std::ldexp(wanted, -exponent);  // 1..2; squares 1 and 4 are to be mixed.
+  const bool upper = static_cast<float>(block.e) < 256 * (ratio * ratio - 1) / 3;
+  block.e = static_cast<uint8_t>(exponent + 128 + (upper ? 1 : 0));
 }
 
 struct F16 {
@@ -143,12 +189,22 @@ struct Drawer {
 };
 
 constexpr std::array kDrawers{
-    Drawer{DType::kF32, MendAll<F32>},        Drawer{DType::kF16, MendAll<F16>},
-    Drawer{DType::kQ4_0, MendAll<BlockQ4_0>}, Drawer{DType::kQ4_1, MendAll<BlockQ4_1>},
-    Drawer{DType::kQ5_0, MendAll<BlockQ5_0>}, Drawer{DType::kQ5_1, MendAll<BlockQ5_1>},
-    Drawer{DType::kQ8_0, MendAll<BlockQ8_0>}, Drawer{DType::kQ4_K, MendAll<BlockQ4_K>},
-    Drawer{DType::kQ5_K, MendAll<BlockQ5_K>}, Drawer{DType::kQ6_K, MendAll<BlockQ6_K>},
+    Drawer{DType::kF32, MendAll<F32>},
+    Drawer{DType::kF16, MendAll<F16>},
+    Drawer{DType::kQ4_0, MendAll<BlockQ4_0>},
+    Drawer{DType::kQ4_1, MendAll<BlockQ4_1>},
+    Drawer{DType::kQ5_0, MendAll<BlockQ5_0>},
+    Drawer{DType::kQ5_1, MendAll<BlockQ5_1>},
+    Drawer{DType::kQ8_0, MendAll<BlockQ8_0>},
+    Drawer{DType::kQ4_K, MendAll<BlockQ4_K>},
+    Drawer{DType::kQ5_K, MendAll<BlockQ5_K>},
+    Drawer{DType::kQ6_K, MendAll<BlockQ6_K>},
     Drawer{DType::kBF16, MendAll<BF16>},
+    Drawer{DType::kQ2_K, MendAll<BlockQ2_K>},
+    Drawer{DType::kQ3_K, MendAll<BlockQ3_K>},
+    Drawer{DType::kIQ4_NL, MendAll<BlockIQ4_NL>},
+    Drawer{DType::kIQ4_XS, MendAll<BlockIQ4_XS>},
+    Drawer{DType::kMXFP4, MendAll<BlockMXFP4>},
 };
 
 const Drawer* FindDrawer(DType dtype) {
