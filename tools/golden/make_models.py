@@ -85,12 +85,21 @@ MODELS = {
     "q4_k": ("llama", Q.Q4_K, WIDE, "Q4_K matrices"),
     "q5_k": ("llama", Q.Q5_K, WIDE, "Q5_K matrices"),
     "q6_k": ("llama", Q.Q6_K, WIDE, "Q6_K matrices"),
+    "q2_k": ("llama", Q.Q2_K, WIDE, "Q2_K matrices"),
+    "q3_k": ("llama", Q.Q3_K, WIDE, "Q3_K matrices"),
+    "iq4_nl": ("llama", Q.IQ4_NL, LLAMA | ONE, "IQ4_NL matrices"),
+    "iq4_xs": ("llama", Q.IQ4_XS, WIDE, "IQ4_XS matrices"),
+    "mxfp4": ("llama", Q.MXFP4, LLAMA | ONE, "MXFP4 matrices"),
 }
 
 
-def random_k_blocks(rng, kind, rows, cols, std):
-    """Valid random super-blocks of 256 values with mean near 0 and the given deviation; the scales vary from block to block."""
-    n = rows * cols // 256
+# Types that the library can read but not write.
+READ_ONLY = (Q.Q2_K, Q.Q3_K, Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_NL, Q.IQ4_XS)
+
+
+def random_blocks(rng, kind, rows, cols, std):
+    """Valid random blocks with mean near 0 and the given deviation; the scales vary from block to block."""
+    n = rows * cols // gguf.GGML_QUANT_SIZES[kind][0]
     spread = rng.uniform(0.6, 1.4, n)
 
     def half(x):
@@ -103,6 +112,18 @@ def random_k_blocks(rng, kind, rows, cols, std):
         scales = rng.integers(-128, 128, (n, 16), dtype=np.int8)
         d = std * spread * rng.choice([-1.0, 1.0], n) / (74 * 18.5)
         blocks = [octets(128), octets(64), scales.view(np.uint8), half(d)]
+    elif kind == Q.Q2_K:  # 16 bytes of scale and minimum, 64 of quants, d, dmin: value = d * scale * q - dmin * minimum
+        d = std * spread / 13.9
+        blocks = [octets(16), octets(64), half(d), half(d * 1.5)]
+    elif kind == Q.Q3_K:  # third bits 32, two bits 64, 12 bytes of 6-bit scales, d: value = d * (scale - 32) * (q - 4)
+        d = std * spread * rng.choice([-1.0, 1.0], n) / (18.5 * 2.35)
+        blocks = [octets(32), octets(64), octets(12), half(d)]
+    elif kind == Q.IQ4_NL:  # d, 16 bytes of codes: value = d * table[code]
+        d = std * spread * rng.choice([-1.0, 1.0], n) / 70
+        blocks = [half(d), octets(16)]
+    elif kind == Q.IQ4_XS:  # d, 6 bytes of 6-bit scales, codes: value = d * (scale - 32) * table[code]
+        d = std * spread * rng.choice([-1.0, 1.0], n) / (18.5 * 70)
+        blocks = [half(d), octets(6), octets(128)]
     else:  # d, dmin, 12 bytes of 6-bit scales and minima, quants: value = d * scale * q - dmin * minimum
         top = 31 if kind == Q.Q5_K else 15
         d = std * spread / (31.5 * top * 0.45)
@@ -130,8 +151,8 @@ def stored(rng, kind, name, array):
     """(what the file holds, what that is worth as float32)."""
     if array.ndim == 1 or "ffn_gate_inp" in name:
         return array.astype(np.float32), array.astype(np.float32)
-    if kind in (Q.Q4_K, Q.Q5_K, Q.Q6_K):  # The library can read these but not write them.
-        raw = random_k_blocks(rng, kind, *array.shape, array.std())
+    if kind in READ_ONLY:
+        raw = random_blocks(rng, kind, *array.shape, array.std())
     elif kind in (Q.F32, Q.F16):
         raw = array.astype(np.float32 if kind == Q.F32 else np.float16)
         return raw, raw.astype(np.float32)
@@ -165,8 +186,8 @@ def write_keys(w, arch, name, c, kind):
     # llama.cpp expects certain tokens in a vocabulary of a model that calls itself "phi3".
     w.add_name(f"kvist golden {name}".replace("phi3", "fused"))
     w.add_license("apache-2.0")
-    w.add_file_type({Q.F32: 0, Q.F16: 1, Q.Q4_0: 2, Q.Q4_1: 3, Q.Q8_0: 7, Q.Q5_0: 8, Q.Q5_1: 9, Q.Q4_K: 14, Q.Q5_K: 16,
-                     Q.Q6_K: 18, Q.BF16: 32}[kind])
+    w.add_file_type({Q.F32: 0, Q.F16: 1, Q.Q4_0: 2, Q.Q4_1: 3, Q.Q8_0: 7, Q.Q5_0: 8, Q.Q5_1: 9, Q.Q2_K: 10, Q.Q3_K: 11,
+                     Q.Q4_K: 14, Q.Q5_K: 16, Q.Q6_K: 18, Q.IQ4_NL: 25, Q.IQ4_XS: 30, Q.BF16: 32, Q.MXFP4: 38}[kind])
     w.add_quantization_version(2)
     w.add_vocab_size(c.vocab_size)
     w.add_context_length(c.max_position_embeddings)

@@ -38,8 +38,8 @@ TEST_P(GoldenModel, LogitsMatchTheIndependentImplementation) {
   const double f16_error = golden.at("error_f16_kv").to_number<double>();
   // Weights of 16 and 32 bits meet f32 activations: only the 16-bit keys and values remain. Others meet int8
   // activations.
-  static const std::string kQuantised[] = {"q4_0", "q4_1", "q4_k", "q5_0",         "q5_1",
-                                           "q5_k", "q6_k", "q8_0", "qwen3moe_q4_0"};
+  static const std::string kQuantised[] = {"iq4_nl", "iq4_xs", "mxfp4", "q2_k", "q3_k", "q4_0", "q4_1",
+                                           "q4_k",   "q5_0",   "q5_1",  "q5_k", "q6_k", "q8_0", "qwen3moe_q4_0"};
   const bool quantised = std::ranges::find(kQuantised, GetParam()) != std::end(kQuantised);
   const double tolerance = quantised ? 1.5 * int8_error + f16_error : 1e-4 + 0.5 * f16_error;
 
