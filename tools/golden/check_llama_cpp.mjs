@@ -22,7 +22,7 @@ const llama = await getLlama({gpu: false, build: "never", maxThreads: 2, logLeve
 // llama.cpp rounds activations as it likes for a weight type: to 8 bits for quantised ones, to bfloat16 for that; its GELU is a
 // table of 16-bit floats. Keys and values stay 32-bit here. What remains for the other models is the order of additions.
 function limitOf(file) {
-    if (/^q\d_/.test(file)) return 0.04;
+    if (/^(i?q\d_|mxfp4)/.test(file)) return 0.04;
     // Expert products round activations to 16 bits where weights have them. Where they are rounded to 8 bits, a token may choose
     // other experts.
     if (/^qwen3moe/.test(file)) return /q4_0/.test(file) ? 0.12 : 2e-3;
