@@ -312,6 +312,10 @@ void PackGroup(DType dtype, const std::byte* source, size_t row_bytes, uint32_t 
   CheckFailed(__FILE__, __LINE__, "known dtype");
 }
 
+int SignedOf(std::byte byte) {
+  return (static_cast<int>(byte) ^ 0x80) - 0x80;
+}
+
 float LoadHalf(const std::byte* header, uint32_t index) {
   uint16_t bits;
   std::memcpy(&bits, header + index * sizeof(bits), sizeof(bits));
@@ -409,7 +413,7 @@ void ReadPackedBlock(const PackedMatrix& matrix, uint32_t row, uint32_t block, P
     } else {
       static_assert(Unit::kHeader == UnitHeader::kSignedScales);
       out.d = LoadHalf(unit, r);
-      for (uint32_t h = 0; h < 2; ++h) out.scale[h] = static_cast<int8_t>(unit[64 + (2 * b + h) * kRowGroup + r]);
+      for (uint32_t h = 0; h < 2; ++h) out.scale[h] = SignedOf(unit[64 + (2 * b + h) * kRowGroup + r]);
     }
   });
 }
@@ -420,9 +424,13 @@ void UnpackRow(const PackedMatrix& matrix, uint32_t row, float* out) {
     for (uint32_t b = 0; b < matrix.cols / 32; ++b) {
       PackedBlock block;
       ReadPackedBlock(matrix, row, b, block);
-      for (uint32_t i = 0; i < 32; ++i) {
-        float product = block.d * static_cast<float>(block.scale[i / 16]) * static_cast<float>(block.q[i]);
-        out[b * 32 + i] = block.mins > 0 ? product + block.min[block.mins == 1 ? 0 : i / 16] : product;
+      for (uint32_t half = 0; half < 2; ++half) {
+        const float scale = block.d * static_cast<float>(block.scale[half]);
+        const float min = block.min[block.mins == 1 ? 0 : half];
+        for (uint32_t i = 16 * half; i < 16 * half + 16; ++i) {
+          const float product = scale * static_cast<float>(block.q[i]);
+          out[b * 32 + i] = block.mins > 0 ? product + min : product;
+        }
       }
     }
     return;

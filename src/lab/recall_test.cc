@@ -30,7 +30,7 @@ RecallCase Case(std::string id, std::string family, uint32_t length, std::string
 /// An engine whose model says, word for word, what the script has for each request; requests count from 1.
 class ScriptedEngine {
  public:
-  explicit ScriptedEngine(std::vector<std::string> script)
+  explicit ScriptedEngine(const std::vector<std::string>& script)
       : file_(*GgufFile::Open(std::string(kModels) + "default-q8_0.gguf")),
         tokenizer_(*Tokenizer::FromGguf(*file_)),
         template_(*ChatTemplate::Parse(*file_->GetString("tokenizer.chat_template"))),
@@ -193,19 +193,19 @@ TEST(Recall, SmallModelKnowsItsCases) {
   text << in.rdbuf();
   auto cases = ParseRecallCases(text.str());
   ASSERT_TRUE(cases.ok()) << cases.status();
-  *cases = SelectRecallCases(*std::move(cases), "single_fact", 3);
-  std::erase_if(*cases, [](const RecallCase& one) { return one.length > 200; });
-  ASSERT_EQ(cases->size(), 3u);
+  std::vector<RecallCase> chosen = SelectRecallCases(*cases, "single_fact", 3);
+  std::erase_if(chosen, [](const RecallCase& one) { return one.length > 200; });
+  ASSERT_EQ(chosen.size(), 3u);
   auto runtime = runtime::Start(
       {.model_path = std::string(kModels) + "default-f16.gguf", .threads = 2, .kv_memory_bytes = 64u << 20});
   ASSERT_TRUE(runtime.ok()) << runtime.status();
   const ChatEncoder encoder(*(*runtime)->tokenizer, *(*runtime)->chat_template);
   (*runtime)->engine->Start();
-  const auto right = RunRecall(*(*runtime)->engine, *(*runtime)->tokenizer, encoder, *cases, {});
+  const auto right = RunRecall(*(*runtime)->engine, *(*runtime)->tokenizer, encoder, chosen, {});
   ASSERT_TRUE(right.ok()) << right.status();
   EXPECT_EQ(CorrectOf(*right), 3u);
-  for (RecallCase& one : *cases) one.answer += "x";
-  const auto wrong = RunRecall(*(*runtime)->engine, *(*runtime)->tokenizer, encoder, *cases, {.parallel = 1});
+  for (RecallCase& one : chosen) one.answer += "x";
+  const auto wrong = RunRecall(*(*runtime)->engine, *(*runtime)->tokenizer, encoder, chosen, {.parallel = 1});
   (*runtime)->engine->Stop(/*drain=*/true);
   ASSERT_TRUE(wrong.ok()) << wrong.status();
   EXPECT_EQ(CorrectOf(*wrong), 0u);

@@ -46,8 +46,8 @@ bool GraphBuilder::Has(std::string_view weight) const {
   return file_.FindTensor(FullName(weight)) != nullptr;
 }
 
-WeightId GraphBuilder::AddWeight(std::string_view name, WeightRole role, std::vector<uint64_t> dims, uint32_t first_row,
-                                 uint32_t rows) {
+WeightId GraphBuilder::AddWeight(std::string_view name, WeightRole role, const std::vector<uint64_t>& dims,
+                                 uint32_t first_row, uint32_t rows) {
   std::string full = FullName(name);
   const GgufTensor* tensor = file_.FindTensor(full);
   if (tensor == nullptr) {

@@ -163,7 +163,7 @@ class GraphBuilder {
  private:
   std::string FullName(std::string_view name) const;
   /// @param dims  what the whole tensor must have, the row first.
-  WeightId AddWeight(std::string_view name, WeightRole role, std::vector<uint64_t> dims, uint32_t first_row = 0,
+  WeightId AddWeight(std::string_view name, WeightRole role, const std::vector<uint64_t>& dims, uint32_t first_row = 0,
                      uint32_t rows = 0);
   BufferId NewBuffer(uint32_t width, bool output_rows);
   BufferId Scratch(uint32_t width, bool output_rows = false);

@@ -193,7 +193,7 @@ class Choices {
   uint32_t Below(uint32_t bound) { return Byte() % bound; }
   uint32_t U32() { return uint32_t{Byte()} << 24 | uint32_t{Byte()} << 16 | uint32_t{Byte()} << 8 | Byte(); }
   std::string Bytes(size_t count) {
-    const std::string out(data_.substr(0, count));
+    std::string out(data_.substr(0, count));
     data_.remove_prefix(out.size());
     return out;
   }

@@ -85,7 +85,7 @@ TEST(Policies, RandomQueuesNeverBreakTheBudget) {
 
 TEST(FindFault, NamesEachKindOfFault) {
   std::vector<RequestView> running{View(1, 10, 5)}, waiting{View(2, 10, 0)};
-  auto fault = [&](StepDecision decision, StepBudget budget = kBudget) {
+  auto fault = [&](const StepDecision& decision, StepBudget budget = kBudget) {
     return FindFault(running, waiting, budget, decision);
   };
   EXPECT_EQ(fault({.advance = {{RequestId{1}, 5}}}), "");

@@ -76,7 +76,7 @@ void RunningServer::Join() {
   if (thread_.joinable()) thread_.join();
 }
 
-FakeWorld::FakeWorld(FakeWorldOptions options) {
+FakeWorld::FakeWorld(const FakeWorldOptions& options) {
   const auto file = GgufFile::Open(options.model_path);
   KVIST_CHECK(file.ok());
   auto made = Tokenizer::FromGguf(**file);

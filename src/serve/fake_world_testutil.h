@@ -79,7 +79,7 @@ struct FakeWorldOptions {
 
 /// Members are destroyed in reverse order.
 struct FakeWorld {
-  explicit FakeWorld(FakeWorldOptions options);
+  explicit FakeWorld(const FakeWorldOptions& options);
   ~FakeWorld();  ///< Opens the gate, fails what is open, stops.
 
   RealClock real_clock;

@@ -7,7 +7,6 @@
 #include <spdlog/spdlog.h>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
@@ -34,15 +33,14 @@ constexpr milliseconds kLinger{1'000};
 constexpr size_t kLingerBytesMax = 1u << 20;
 constexpr milliseconds kForever = std::chrono::hours(24);
 
-/// Runs `work` on the pool and resumes where it was called from.
+/// Runs `work` on the pool and resumes on `executor`, the caller's.
 template <class Work, class Result = std::invoke_result_t<Work>>
-asio::awaitable<Result> OnWorker(asio::thread_pool& workers, Work work) {
+asio::awaitable<Result> OnWorker(asio::thread_pool& workers, asio::any_io_executor executor, Work work) {
   struct State {
-    explicit State(const asio::any_io_executor& executor) : ready(executor, steady_clock::time_point::max()) {}
+    explicit State(const asio::any_io_executor& on) : ready(on, steady_clock::time_point::max()) {}
     std::optional<Result> result;
     asio::steady_timer ready;
   };
-  const asio::any_io_executor executor = co_await asio::this_coro::executor;
   auto state = std::make_shared<State>(executor);
   asio::post(workers, [state, executor, work = std::move(work)]() mutable {
     asio::post(executor, [state, result = work()]() mutable {
@@ -262,8 +260,9 @@ asio::awaitable<void> HttpConnection::Handle(Request& request) {
 
 asio::awaitable<void> HttpConnection::Generate(Request& request) {
   const Service& service = host_.service;
-  absl::StatusOr<PreparedRequest> prepared = co_await OnWorker(
-      host_.workers, [&service, &request] { return service.Prepare(request.head.target.route, request.body); });
+  absl::StatusOr<PreparedRequest> prepared =
+      co_await OnWorker(host_.workers, socket_.get_executor(),
+                        [&service, &request] { return service.Prepare(request.head.target.route, request.body); });
   request.body = std::string();  // Not kept while the generation runs.
   if (prepared.ok() && service.stopping()) prepared = absl::UnavailableError("the server is shutting down");
   if (!prepared.ok()) {

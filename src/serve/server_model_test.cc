@@ -19,7 +19,6 @@ namespace kvist::serve {
 namespace {
 
 namespace json = boost::json;
-using ::testing::HasSubstr;
 
 constexpr char kChatPath[] = "/v1/chat/completions";
 constexpr char kTextPath[] = "/v1/completions";

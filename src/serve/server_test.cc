@@ -388,7 +388,7 @@ TEST(ServerAccess, ListeningRules) {
     ServerOptions options{.host = host, .port = port, .api_keys = std::move(keys)};
     options.unix_now_s = [] { return int64_t{0}; };
     const absl::Status early = Server::CheckOptions(options);
-    const absl::Status status = Server::Create(std::move(options), model, *world.engine, world.real_clock).status();
+    absl::Status status = Server::Create(std::move(options), model, *world.engine, world.real_clock).status();
     EXPECT_EQ(early, status);
     return status;
   };

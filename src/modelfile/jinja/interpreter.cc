@@ -104,7 +104,7 @@ Interpreter::StatusOrFlow Interpreter::Exec(const ast::Body& body) {
   KVIST_RETURN_IF_ERROR(nesting.status());
   for (const ast::Stmt& stmt : body) {
     KVIST_RETURN_IF_ERROR(Place(runtime_.Spend(1), stmt.at));
-    const StatusOrFlow flow = std::visit([&](const auto& node) { return ExecNode(stmt, node); }, stmt.node);
+    StatusOrFlow flow = std::visit([&](const auto& node) { return ExecNode(stmt, node); }, stmt.node);
     if (!flow.ok()) return Place(flow.status(), stmt.at);
     if (*flow != Flow::kNext) return flow;
   }

@@ -108,7 +108,7 @@ absl::StatusOr<Value> Runtime::Finish(std::shared_ptr<Dict> dict) {
   return Value::Of(std::shared_ptr<const Dict>(std::move(dict)));
 }
 
-absl::StatusOr<Value> Runtime::NewDict(std::vector<std::pair<Value, Value>> entries) {
+absl::StatusOr<Value> Runtime::NewDict(std::vector<std::pair<Value, Value>>&& entries) {
   auto dict = std::make_shared<Dict>();
   for (auto& [key, value] : entries) KVIST_RETURN_IF_ERROR(PutEntry(*dict, std::move(key), std::move(value)));
   return Finish(std::move(dict));

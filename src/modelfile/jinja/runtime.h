@@ -86,7 +86,7 @@ class Runtime {
   /// `error` is what the generator meets after its last item.
   absl::StatusOr<Value> NewIterator(std::vector<Value> items, absl::Status error = {});
   /// Later values of an equal key replace earlier ones in place. Errors: unhashable key.
-  absl::StatusOr<Value> NewDict(std::vector<std::pair<Value, Value>> entries);
+  absl::StatusOr<Value> NewDict(std::vector<std::pair<Value, Value>>&& entries);
   /// Owned by the rendering.
   absl::StatusOr<Value> NewNamespace();
 
