@@ -142,6 +142,11 @@ absl::StatusOr<BenchRun> Measure(BenchFlags& flags) {
   return run;
 }
 
+/// Median.
+double HostMicroseconds(const lab::Speed& speed) {
+  return speed.host_seconds[speed.host_seconds.size() / 2] * 1e6;
+}
+
 void PrintTable(const BenchRun& run) {
   const Machine& machine = run.machine;
   fmt::print("{}: {}, {} threads, {}; loaded in {:.2f} s\n", run.runtime->model_id, run.type, run.runtime->threads,
@@ -151,17 +156,21 @@ void PrintTable(const BenchRun& run) {
   if (machine.multiply_adds_per_s > 0) {
     fmt::print(", {:.2f} T multiply-adds/s of {}", machine.multiply_adds_per_s * 1e-12, NameOf(machine.kind));
   }
-  fmt::print("\n\n{:<18} {:>10} {:>10} {:>8} {:>12}   {:>6}\n", "", "tokens/s", "P90", "spread", "ms", "of the limit");
+  fmt::print("\n\n{:<18} {:>10} {:>10} {:>8} {:>12} {:>8}   {:>6}\n", "", "tokens/s", "P90", "spread", "ms", "host us",
+             "of the limit");
   for (const Judged& result : run.results) {
     const lab::Speed& speed = result.speed;
     const bool prompt = speed.kind == lab::SpeedKind::kPrompt;
     const double ms = speed.SecondsAt(0.5) * 1e3 / (prompt ? 1 : speed.tokens);
-    fmt::print("{:<18} {:>10.1f} {:>10.1f} {:>6.0f} % {:>12}   {:>4.0f} % of {}\n", speed.name, speed.TokensPerS(0.5),
-               speed.TokensPerS(0.9), speed.Spread() * 100, fmt::format("{:.2f} {}", ms, prompt ? "all" : "step"),
-               result.share * 100, result.memory_binds ? "memory" : "arithmetic");
+    fmt::print("{:<18} {:>10.1f} {:>10.1f} {:>6.0f} % {:>12} {:>8.0f}   {:>4.0f} % of {}\n", speed.name,
+               speed.TokensPerS(0.5), speed.TokensPerS(0.9), speed.Spread() * 100,
+               fmt::format("{:.2f} {}", ms, prompt ? "all" : "step"), HostMicroseconds(speed), result.share * 100,
+               result.memory_binds ? "memory" : "arithmetic");
   }
-  fmt::print("\nMedian of {} rounds; nine of ten rounds reach P90. ms: to the first token, or of one step.\n",
-             run.results.front().speed.seconds.size());
+  fmt::print(
+      "\nMedian of {} rounds; nine of ten rounds reach P90. ms: to the first token, or of one step.\n"
+      "host us: what of a step passes outside of the executor, in handing it over and taking its result.\n",
+      run.results.front().speed.seconds.size());
 }
 
 boost::json::object Common(const BenchRun& run, std::string_view name, std::string_view kind) {
@@ -189,6 +198,7 @@ void PrintJson(const BenchRun& run) {
                               {"min", speed.TokensPerS(1)},
                               {"max", speed.TokensPerS(0)}};
     object["spread"] = speed.Spread();
+    object["host_us"] = HostMicroseconds(speed);
     object[prompt ? "first_token_ms" : "step_ms"] = median_s * 1e3 / (prompt ? 1 : speed.tokens);
     object["bytes"] = result.work.bytes;
     object["multiply_adds"] = result.work.multiply_adds;

@@ -17,8 +17,8 @@ class Sequences {
  public:
   using GoOn = std::function<bool()>;
 
-  Sequences(step::Executor& executor, kv::KvMemory& memory, uint32_t count, uint32_t depth)
-      : executor_(executor), memory_(memory), lengths_(count, 0), depth_(depth) {
+  Sequences(step::Executor& executor, kv::KvMemory& memory, const Clock& clock, uint32_t count, uint32_t depth)
+      : executor_(executor), memory_(memory), clock_(clock), lengths_(count, 0), depth_(depth) {
     executor_.SetWake([this] { finished_.release(); });
     for (uint32_t i = 0; i < count; ++i) memory_.Begin(IdOf(i), /*cache_namespace=*/i + 1, {});
   }
@@ -52,7 +52,13 @@ class Sequences {
     return absl::OkStatus();
   }
 
-  void Rewind() { std::ranges::fill(lengths_, depth_); }
+  void Rewind() {
+    std::ranges::fill(lengths_, depth_);
+    host_ns_ = steps_ = 0;
+  }
+
+  /// Speed::host_seconds since the last Rewind, of the average step.
+  double HostSecondsOfStep() const { return static_cast<double>(host_ns_) * 1e-9 / static_cast<double>(steps_); }
 
   /// Advances the first `count` sequences by `tokens` in as few steps as the limits allow; samples at the end.
   absl::Status Advance(uint32_t count, uint32_t tokens, const GoOn& go_on) {
@@ -94,11 +100,14 @@ class Sequences {
   absl::Status Execute(const GoOn& go_on) {
     if (!go_on()) return absl::CancelledError("interrupted");
     plan_.id = StepId{next_step_++};
+    const TimeNs start = clock_.Now();
     KVIST_RETURN_IF_ERROR(executor_.Submit(std::move(plan_)));
     while (true) {
       finished_.acquire();
       KVIST_ASSIGN_OR_RETURN(std::optional<step::StepResult> result, executor_.Poll());
       if (!result) continue;
+      host_ns_ += static_cast<uint64_t>((clock_.Now() - start) - (result->finished_at - result->started_at));
+      ++steps_;
       plan_ = std::move(result->plan);
       return absl::OkStatus();
     }
@@ -106,11 +115,13 @@ class Sequences {
 
   step::Executor& executor_;
   kv::KvMemory& memory_;
+  const Clock& clock_;
   step::StepPlan plan_;
   std::vector<uint32_t> lengths_;  ///< [sequences] tokens
   const uint32_t depth_;
   std::counting_semaphore<> finished_{0};
   uint64_t next_step_ = 0;
+  uint64_t host_ns_ = 0, steps_ = 0;
 };
 
 std::vector<Speed> Plan(const SpeedOptions& options, uint32_t depth) {
@@ -142,7 +153,7 @@ absl::StatusOr<std::vector<Speed>> MeasureAtDepth(step::Executor& executor, kv::
   std::vector<Speed> speeds = Plan(options, depth);
   uint32_t sequences_count = 1;
   for (const Speed& speed : speeds) sequences_count = std::max(sequences_count, speed.batch);
-  Sequences sequences(executor, memory, sequences_count, depth);
+  Sequences sequences(executor, memory, clock, sequences_count, depth);
   for (const Speed& speed : speeds) KVIST_RETURN_IF_ERROR(sequences.Reserve(speed.batch, speed.tokens));
   const auto go_on_with = [&](std::string_view name, uint32_t round) -> Sequences::GoOn {
     return [&options, name, round] { return !options.progress || options.progress(name, round); };
@@ -155,10 +166,15 @@ absl::StatusOr<std::vector<Speed>> MeasureAtDepth(step::Executor& executor, kv::
       sequences.Rewind();
       const TimeNs start = clock.Now();
       KVIST_RETURN_IF_ERROR(MeasureOnce(sequences, speed, go_on));
-      if (round > 0) speed.seconds.push_back(Seconds(clock.Now() - start));
+      if (round == 0) continue;
+      speed.seconds.push_back(Seconds(clock.Now() - start));
+      speed.host_seconds.push_back(sequences.HostSecondsOfStep());
     }
   }
-  for (Speed& speed : speeds) std::ranges::sort(speed.seconds);
+  for (Speed& speed : speeds) {
+    std::ranges::sort(speed.seconds);
+    std::ranges::sort(speed.host_seconds);
+  }
   return speeds;
 }
 

@@ -41,6 +41,9 @@ struct Speed {
   uint32_t batch = 1;
   uint32_t depth = 0;
   std::vector<double> seconds;  ///< Sorted; one per repetition. A prompt's include its first sampled token.
+  /// Sorted; one per repetition: of a step's time, what passes outside of the executor's own measure of it: handing the
+  /// plan over, waking threads, taking the result.
+  std::vector<double> host_seconds;
 
   /// Linear between neighbours. @param fraction  0.5 = median, 0.9 = slower than nine of ten.
   double SecondsAt(double fraction) const;
