@@ -307,7 +307,7 @@ AttemptEnd Attempt::Judge(CURLcode result) {
 AttemptEnd Attempt::JudgeStatus(long code) {
   std::string text = Cat("the server answers ", code);
   const std::string_view first_line =
-      ToStd(absl::StripAsciiWhitespace(ToAbsl(refusal_.substr(0, refusal_.find('\n')))));
+      ToStd(absl::StripAsciiWhitespace(ToAbsl(std::string_view(refusal_).substr(0, refusal_.find('\n')))));
   const bool readable = !first_line.empty() && !first_line.starts_with("<") &&
                         std::ranges::all_of(first_line, [](unsigned char c) { return c >= ' ' && c != 0x7f; });
   if (readable) text += Cat(" (", first_line, ")");
