@@ -64,15 +64,14 @@ uint64_t Visible(const ViewBlock& block, uint32_t block_start, uint32_t query, u
 /// each: too short for the processor to foresee.
 void Prefetch(const DenseTask& task, size_t first) {
   constexpr size_t kLine = 64;
+  const size_t key_bytes = KvPageBytes(task.kv_type, task.key_dim);
+  const size_t value_bytes = KvPageBytes(task.kv_type, task.value_dim);
   const size_t end = std::min(task.view.size(), first + kTileBlocks);
   for (size_t block = first; block < end; ++block) {
     const std::byte* keys = task.view[block].frame + task.key_offset;
     const std::byte* values = task.view[block].frame + task.value_offset;
-    for (size_t i = 0; i < task.key_dim * kPageTokens * sizeof(uint16_t); i += kLine)
-      __builtin_prefetch(keys + i, 0, 2);
-    for (size_t i = 0; i < task.value_dim * kPageTokens * sizeof(uint16_t); i += kLine) {
-      __builtin_prefetch(values + i, 0, 2);
-    }
+    for (size_t i = 0; i < key_bytes; i += kLine) __builtin_prefetch(keys + i, 0, 2);
+    for (size_t i = 0; i < value_bytes; i += kLine) __builtin_prefetch(values + i, 0, 2);
   }
 }
 
@@ -96,8 +95,8 @@ void AddSection(const kernels::KernelTable& kernels, const DenseTask& task, cons
       start += block.count;
       any |= block_any;
       if (block_any == 0) continue;  // Outside every window: not touched.
-      tile.keys[b] = reinterpret_cast<const uint16_t*>(block.frame + task.key_offset);
-      tile.values[b] = reinterpret_cast<const uint16_t*>(block.frame + task.value_offset);
+      tile.keys[b] = block.frame + task.key_offset;
+      tile.values[b] = block.frame + task.value_offset;
     }
     if (any == 0) continue;
     Prefetch(task, first + kTileBlocks);

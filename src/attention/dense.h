@@ -43,8 +43,9 @@ struct DenseTask {
   uint32_t key_dim = 0, value_dim = 0;
   uint32_t window = 0;  ///< Tokens seen, itself included; 0 = all.
   float scale = 1.0f;   ///< Of the scores.
+  KvType kv_type = KvType::kF16;
 
-  kernels::AttendShape Shape() const { return {tokens, group, key_dim, value_dim, /*softcap=*/0}; }
+  kernels::AttendShape Shape() const { return {tokens, group, key_dim, value_dim, /*softcap=*/0, kv_type}; }
 };
 
 /// Grows to the largest task seen, then allocates no more.

@@ -19,20 +19,31 @@ float Random(Prng& prng) {
   return static_cast<float>(2 * prng.Uniform() - 1);
 }
 
+constexpr KvType kTypes[] = {KvType::kF16, KvType::kQ8};
+
+/// A number of a page as f32.
+float NumberAt(KvType type, const std::byte* page, size_t index, uint32_t slot) {
+  if (type == KvType::kF16) return F16ToF32(reinterpret_cast<const uint16_t*>(page)[index]);
+  return static_cast<float>(reinterpret_cast<const int8_t*>(page + kKvScaleBytes)[index]) *
+         reinterpret_cast<const float*>(page)[slot];
+}
+
 /// A view of `blocks` blocks, some of them only in part, with queries for its last tokens.
 struct Problem {
   std::vector<std::vector<DenseScratch::Line>> frames;
   std::vector<ViewBlock> view;
-  std::vector<std::vector<float>> keys, values;  ///< By view index, as f16 keeps them.
+  std::vector<std::vector<float>> keys, values;  ///< By view index, as the pages keep them.
   std::vector<float> queries;                    ///< [tokens][kGroup * kKeyDim]
   uint32_t tokens;
+  KvType type;
 
-  Problem(uint32_t blocks, uint32_t query_tokens, Prng& prng) : tokens(query_tokens) {
+  Problem(KvType kv_type, uint32_t blocks, uint32_t query_tokens, Prng& prng) : tokens(query_tokens), type(kv_type) {
     const kernels::KernelTable& k = kernels::KernelsFor(kernels::Isa::kReference);
-    const size_t page_bytes = size_t{kPageTokens} * (kKeyDim + kValueDim) * 2;
+    const size_t page_bytes = KvPageBytes(type, kKeyDim) + KvPageBytes(type, kValueDim);
     for (uint32_t b = 0; b < blocks; ++b) {
       frames.emplace_back((page_bytes + 63) / 64);
-      auto* page = reinterpret_cast<uint16_t*>(frames.back().data());
+      std::byte* page = frames.back().data()->bytes;
+      std::byte* value_page = page + KvPageBytes(type, kKeyDim);
       ViewBlock block{frames.back().data()->bytes, 0, kPageTokens};
       if (prng.Below(4) == 0) {
         block.begin = static_cast<uint16_t>(prng.Below(kPageTokens));
@@ -43,10 +54,10 @@ struct Problem {
         std::vector<float> key(kKeyDim), value(kValueDim);
         for (float& x : key) x = Random(prng);
         for (float& x : value) x = Random(prng);
-        k.store_key(key.data(), kKeyDim, t, page);
-        k.store_value(value.data(), kValueDim, t, page + kPageTokens * kKeyDim);
-        for (float& x : key) x = F16ToF32(F32ToF16(x));
-        for (float& x : value) x = F16ToF32(F32ToF16(x));
+        k.store_key(type, key.data(), kKeyDim, t, page);
+        k.store_value(type, value.data(), kValueDim, t, value_page);
+        for (uint32_t i = 0; i < kKeyDim; ++i) key[i] = NumberAt(type, page, i * kPageTokens + t, t);
+        for (uint32_t i = 0; i < kValueDim; ++i) value[i] = NumberAt(type, value_page, t * kValueDim + i, t);
         keys.push_back(key);
         values.push_back(value);
       }
@@ -67,12 +78,13 @@ struct Problem {
             .out = out + size_t{first} * kGroup * kValueDim,
             .out_stride = kGroup * kValueDim,
             .key_offset = 0,
-            .value_offset = kPageTokens * kKeyDim * 2,
+            .value_offset = KvPageBytes(type, kKeyDim),
             .group = kGroup,
             .key_dim = kKeyDim,
             .value_dim = kValueDim,
             .window = window,
-            .scale = 0.5f};
+            .scale = 0.5f,
+            .kv_type = type};
   }
 
   /// Softmax over the allowed tokens in double.
@@ -101,7 +113,7 @@ TEST(AttendDenseTest, IsNearAPlainSoftmaxInDouble) {
   Prng prng(1);
   for (const kernels::Isa isa : kernels::SupportedIsas()) {
     for (const uint32_t window : {0u, 1u, 100u, 700u}) {
-      const Problem p(3 * kSectionBlocks + 5, 37, prng);
+      const Problem p(kTypes[window / 100 % 2], 3 * kSectionBlocks + 5, 37, prng);
       std::vector<float> out(p.tokens * kGroup * kValueDim);
       DenseScratch scratch;
       AttendDense(kernels::KernelsFor(isa), p.Task(0, p.tokens, window, out.data()), scratch);
@@ -123,8 +135,10 @@ TEST(AttendDenseTest, SectionsApartAndTokensAloneGiveTheSameBits) {
   Prng prng(2);
   for (const kernels::Isa isa : kernels::SupportedIsas()) {
     const kernels::KernelTable& kernels = kernels::KernelsFor(isa);
-    for (const uint32_t window : {0u, 600u}) {
-      const Problem p(2 * kSectionBlocks + 9, 21, prng);
+    uint32_t run = 0;
+    for (const uint32_t window : {0u, 0u, 600u, 700u}) {
+      const KvType type = kTypes[run++ % 2];
+      const Problem p(type, 2 * kSectionBlocks + 9, 21, prng);
       std::vector<float> together(p.tokens * kGroup * kValueDim), alone(together.size()), apart(together.size());
       DenseScratch scratch;
       AttendDense(kernels, p.Task(0, p.tokens, window, together.data()), scratch);

@@ -34,6 +34,7 @@ class Bench {
     uint32_t tokens_per_step = 512;
     uint32_t threads = 2;
     bool reuse = true;
+    KvType kv_type = KvType::kF16;
     EngineOptions engine;
   };
   explicit Bench(const Options& options)
@@ -46,7 +47,8 @@ class Bench {
                                               .tokens_per_step_max = options.tokens_per_step,
                                               .slices_per_step_max = 16,
                                               .context_tokens_max = 4096,
-                                              .frames_count = options.frames},
+                                              .frames_count = options.frames,
+                                              .kv_type = options.kv_type},
                                              memory_.spans(), clock_)),
         policy_(sched::NewChunkedPolicy({.chunk_tokens_max = options.chunk})),
         engine_(*executor_, memory_, *policy_, *tokenizer_, clock_, options.engine) {}
@@ -121,12 +123,15 @@ constexpr std::string_view kStory =
 constexpr std::string_view kOther =
     "The purple key opens the shiny suitcase. Use the orange key for the small trunk. Then";
 
-TEST(Engine, GreedyOutputIsTheSameAloneBatchedChunkedAndFromCache) {
-  const Answer alone = Bench({.reuse = false}).Solo(Bench({}).Greedy(kStory));
+class EngineByKvType : public testing::TestWithParam<KvType> {};
+
+TEST_P(EngineByKvType, GreedyOutputIsTheSameAloneBatchedChunkedAndFromCache) {
+  const KvType kv_type = GetParam();
+  const Answer alone = Bench({.reuse = false, .kv_type = kv_type}).Solo(Bench({}).Greedy(kStory));
   ASSERT_EQ(alone.finish, FinishReason::kLength);
   ASSERT_EQ(alone.tokens.size(), 40u);
   for (uint32_t chunk : {1u, 7u, 64u}) {
-    Bench bench({.chunk = chunk, .threads = 1 + chunk % 2});
+    Bench bench({.chunk = chunk, .threads = 1 + chunk % 2, .kv_type = kv_type});
     EXPECT_EQ(bench.Solo(bench.Greedy(kStory)).tokens, alone.tokens) << "chunk " << chunk;
     Answer warm = bench.Solo(bench.Greedy(kStory));
     EXPECT_EQ(warm.tokens, alone.tokens) << "warm, chunk " << chunk;
@@ -134,7 +139,7 @@ TEST(Engine, GreedyOutputIsTheSameAloneBatchedChunkedAndFromCache) {
     EXPECT_EQ(warm.usage.cached_tokens % kv::kBlockTokens, 0u);
     bench.ExpectNoLeak();
   }
-  Bench bench({.tokens_per_step = 48});
+  Bench bench({.tokens_per_step = 48, .kv_type = kv_type});
   std::vector<RequestId> ids;
   for (int i = 0; i < 8; ++i) {
     ids.push_back(bench.Submit(bench.Greedy(i % 2 == 0 ? kStory : kOther)));
@@ -144,6 +149,9 @@ TEST(Engine, GreedyOutputIsTheSameAloneBatchedChunkedAndFromCache) {
   for (int i = 0; i < 8; i += 2) EXPECT_EQ(bench.Of(ids[i]).tokens, alone.tokens) << i;
   bench.ExpectNoLeak();
 }
+
+INSTANTIATE_TEST_SUITE_P(All, EngineByKvType, testing::Values(KvType::kF16, KvType::kQ8),
+                         [](const auto& test) { return std::string(KvTypeName(test.param)); });
 
 TEST(Engine, PreemptionUnderPressureChangesNoOutput) {
   std::vector<std::string> texts;  // Different from the first token on, so that they share no block.

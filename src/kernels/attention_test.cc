@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -32,34 +32,61 @@ double Tolerance(Isa isa) {
   return BitsOf(isa) == Isa::kReference ? 2e-6 : 1e-4;
 }
 
-/// Blocks of one KV head with queries, as f32 (rounded to f16) and as pages.
+constexpr KvType kTypes[] = {KvType::kF16, KvType::kQ8};
+
+/// Blocks of one KV head, as f32 (as the pages have them) and as pages.
 struct Problem {
+  KvType type;
   uint32_t key_dim, value_dim, blocks;
   std::vector<float> keys, values;  ///< [blocks * kPageTokens][dim]
   Bytes key_pages, value_pages;     ///< [blocks] pages
 
-  Problem(uint32_t key_width, uint32_t value_width, uint32_t blocks_count, Prng& prng)
-      : key_dim(key_width),
+  Problem(KvType kv_type, uint32_t key_width, uint32_t value_width, uint32_t blocks_count, Prng& prng,
+          Numbers numbers = Numbers::kPlain)
+      : type(kv_type),
+        key_dim(key_width),
         value_dim(value_width),
         blocks(blocks_count),
-        keys(RandomRow(Numbers::kPlain, size_t{blocks} * kPageTokens * key_dim, prng)),
-        values(RandomRow(Numbers::kPlain, size_t{blocks} * kPageTokens * value_dim, prng)),
-        key_pages(blocks * kPageTokens * key_dim * 2),
-        value_pages(blocks * kPageTokens * value_dim * 2) {
+        keys(RandomRow(numbers, size_t{blocks} * kPageTokens * key_dim, prng)),
+        values(RandomRow(numbers, size_t{blocks} * kPageTokens * value_dim, prng)),
+        key_pages(blocks * KvPageBytes(type, key_dim)),
+        value_pages(blocks * KvPageBytes(type, value_dim)) {
     const KernelTable& k = KernelsFor(Isa::kReference);
     for (uint32_t t = 0; t < blocks * kPageTokens; ++t) {
-      k.store_key(&keys[t * key_dim], key_dim, t % kPageTokens, KeyPage(t / kPageTokens));
-      k.store_value(&values[t * value_dim], value_dim, t % kPageTokens, ValuePage(t / kPageTokens));
+      const uint32_t b = t / kPageTokens, slot = t % kPageTokens;
+      float* key = &keys[size_t{t} * key_dim];
+      float* value = &values[size_t{t} * value_dim];
+      k.store_key(type, key, key_dim, slot, KeyPage(b));
+      k.store_value(type, value, value_dim, slot, ValuePage(b));
+      for (uint32_t i = 0; i < key_dim; ++i) key[i] = At(KeyPage(b), i * kPageTokens + slot, slot);
+      for (uint32_t i = 0; i < value_dim; ++i) value[i] = At(ValuePage(b), slot * value_dim + i, slot);
     }
-    for (float& x : keys) x = F16ToF32(F32ToF16(x));
-    for (float& x : values) x = F16ToF32(F32ToF16(x));
   }
 
-  uint16_t* KeyPage(uint32_t block) {
-    return reinterpret_cast<uint16_t*>(key_pages.data()) + block * kPageTokens * key_dim;
+  std::byte* KeyPage(uint32_t block) { return key_pages.data() + block * KvPageBytes(type, key_dim); }
+  std::byte* ValuePage(uint32_t block) { return value_pages.data() + block * KvPageBytes(type, value_dim); }
+
+  float At(const std::byte* page, size_t index, uint32_t slot) const {
+    if (type == KvType::kF16) return F16ToF32(reinterpret_cast<const uint16_t*>(page)[index]);
+    return static_cast<float>(reinterpret_cast<const int8_t*>(page + kKvScaleBytes)[index]) *
+           reinterpret_cast<const float*>(page)[slot];
   }
-  uint16_t* ValuePage(uint32_t block) {
-    return reinterpret_cast<uint16_t*>(value_pages.data()) + block * kPageTokens * value_dim;
+
+  /// Puts what a reused page may hold in place of a token.
+  void Spoil(uint32_t token, Prng& prng) {
+    constexpr uint16_t kHalves[] = {0x7e00, 0xfc00, 0x7c00, 0xffff, 0x7bff};
+    constexpr float kScales[] = {std::numeric_limits<float>::quiet_NaN(), -kInf, kInf, 3e38f, -1.0f};
+    const uint32_t b = token / kPageTokens, slot = token % kPageTokens;
+    const auto spoil = [&](std::byte* page, size_t index) {
+      if (type == KvType::kF16) {
+        reinterpret_cast<uint16_t*>(page)[index] = kHalves[prng.Below(5)];
+      } else {
+        reinterpret_cast<int8_t*>(page + kKvScaleBytes)[index] = static_cast<int8_t>(prng.Next());
+        reinterpret_cast<float*>(page)[slot] = kScales[prng.Below(5)];
+      }
+    };
+    for (uint32_t i = 0; i < key_dim; ++i) spoil(KeyPage(b), i * kPageTokens + slot);
+    for (uint32_t i = 0; i < value_dim; ++i) spoil(ValuePage(b), slot * value_dim + i);
   }
 };
 
@@ -70,7 +97,7 @@ struct State {
   std::vector<float> max, sum, acc;
 
   State(uint32_t rows, const Problem& p, float softcap = 0, uint32_t group = 1)
-      : shape{rows / group, group, p.key_dim, p.value_dim, softcap},
+      : shape{rows / group, group, p.key_dim, p.value_dim, softcap, p.type},
         stride((p.value_dim + 15) / 16 * 16),
         max(rows, -kInf),
         sum(size_t{rows} * kPageTokens, 0),
@@ -138,14 +165,29 @@ std::vector<uint64_t> RandomVisible(const Problem& p, uint32_t tokens, Prng& prn
 
 /// Fills every slot that no row sees with what a reused page may hold.
 void SpoilHiddenSlots(Problem& p, const std::vector<uint64_t>& visible, uint32_t tokens, Prng& prng) {
-  constexpr uint16_t kGarbage[] = {0x7e00, 0xfc00, 0x7c00, 0xffff, 0x7bff};
   for (uint32_t slot = 0; slot < p.blocks * kPageTokens; ++slot) {
-    const uint32_t tile = slot / kTileTokens, b = slot / kPageTokens, t = slot % kPageTokens;
     bool seen = false;
-    for (uint32_t r = 0; r < tokens; ++r) seen |= (visible[tile * tokens + r] >> slot % kTileTokens & 1) != 0;
-    if (seen) continue;
-    for (uint32_t i = 0; i < p.key_dim; ++i) p.KeyPage(b)[i * kPageTokens + t] = kGarbage[prng.Below(5)];
-    for (uint32_t i = 0; i < p.value_dim; ++i) p.ValuePage(b)[t * p.value_dim + i] = kGarbage[prng.Below(5)];
+    for (uint32_t r = 0; r < tokens; ++r) {
+      seen |= (visible[slot / kTileTokens * tokens + r] >> slot % kTileTokens & 1) != 0;
+    }
+    if (!seen) p.Spoil(slot, prng);
+  }
+}
+
+/// Expects the bits of the reference from every instruction set that promises them.
+void ExpectReferenceBits(Problem& p, uint32_t tokens, uint32_t group, const std::vector<float>& queries,
+                         const std::vector<uint64_t>& visible, float softcap) {
+  const uint32_t rows = tokens * group;
+  SCOPED_TRACE(::testing::Message() << KvTypeName(p.type) << ", key " << p.key_dim << ", value " << p.value_dim << ", "
+                                    << tokens << " tokens of " << group);
+  State expected(rows, p, softcap, group);
+  AttendAll(KernelsFor(Isa::kReference), p, queries, visible, expected);
+  for (Isa isa : IsasOfReferenceBits()) {
+    State got(rows, p, softcap, group);
+    AttendAll(KernelsFor(isa), p, queries, visible, got);
+    ASSERT_EQ(Difference(got.All(), expected.All()), "") << IsaName(isa);
+    ASSERT_EQ(Difference(got.Finish(KernelsFor(isa)), expected.Finish(KernelsFor(Isa::kReference))), "")
+        << IsaName(isa);
   }
 }
 
@@ -158,23 +200,34 @@ TEST(AttendTest, EveryInstructionSetEqualsTheReference) {
                  Dims{kHeadDimMax, kHeadDimMax}, Dims{192, 128}}) {
     for (uint32_t tokens = 1; tokens <= 21; tokens += tokens < 6 ? 1 : 15) {
       for (uint32_t group : {1u, 3u}) {
-        const float softcap = tokens % 2 == 0 ? 5.0f : 0.0f;
-        Problem p(d.key, d.value, 6, prng);
-        const uint32_t rows = tokens * group;
-        std::vector<float> queries = RandomRow(Numbers::kPlain, size_t{rows} * d.key, prng);
-        std::vector<uint64_t> visible = RandomVisible(p, tokens, prng);
-        SpoilHiddenSlots(p, visible, tokens, prng);
-        State expected(rows, p, softcap, group);
-        AttendAll(KernelsFor(Isa::kReference), p, queries, visible, expected);
-        for (Isa isa : IsasOfReferenceBits()) {
-          State got(rows, p, softcap, group);
-          AttendAll(KernelsFor(isa), p, queries, visible, got);
-          ASSERT_EQ(Difference(got.All(), expected.All()), "") << IsaName(isa) << " key " << d.key << " rows " << rows;
-          ASSERT_EQ(Difference(got.Finish(KernelsFor(isa)), expected.Finish(KernelsFor(Isa::kReference))), "")
-              << IsaName(isa);
+        for (KvType type : kTypes) {
+          Problem p(type, d.key, d.value, 6, prng);
+          std::vector<float> queries = RandomRow(Numbers::kPlain, size_t{tokens} * group * d.key, prng);
+          std::vector<uint64_t> visible = RandomVisible(p, tokens, prng);
+          SpoilHiddenSlots(p, visible, tokens, prng);
+          ExpectReferenceBits(p, tokens, group, queries, visible, tokens % 2 == 0 ? 5.0f : 0.0f);
         }
       }
     }
+  }
+}
+
+// Any shape with keys and values of any magnitude, infinities and NaN among them.
+TEST(AttendTest, AnyShapeAndAnyPagesEqualTheReference) {
+  Prng prng(7);
+  constexpr uint32_t kGroups[] = {1, 3, 4, 7};
+  constexpr Numbers kNumbers[] = {Numbers::kPlain, Numbers::kWild, Numbers::kBroken};
+  for (uint32_t round = 0; round < 96; ++round) {
+    const auto key_dim = static_cast<uint32_t>(1 + prng.Below(100));
+    const auto value_dim = static_cast<uint32_t>(1 + prng.Below(100));
+    const auto tokens = static_cast<uint32_t>(1 + prng.Below(70));
+    const uint32_t group = kGroups[round % 4];
+    Problem p(kTypes[prng.Below(2)], key_dim, value_dim, static_cast<uint32_t>(1 + prng.Below(9)), prng,
+              kNumbers[round % 3]);
+    std::vector<float> queries = RandomRow(Numbers::kPlain, size_t{tokens} * group * key_dim, prng);
+    std::vector<uint64_t> visible = RandomVisible(p, tokens, prng);
+    SpoilHiddenSlots(p, visible, tokens, prng);
+    ExpectReferenceBits(p, tokens, group, queries, visible, round % 5 == 0 ? 3.0f : 0.0f);
   }
 }
 
@@ -182,17 +235,58 @@ TEST(AttendTest, EveryInstructionSetEqualsTheReference) {
 TEST(AttendTest, WildQueriesEqualTheReference) {
   Prng prng(2);
   for (Numbers numbers : {Numbers::kWild, Numbers::kBroken}) {
-    for (int i = 0; i < 50; ++i) {
-      Problem p(32, 32, 5, prng);
+    for (int i = 0; i < 100; ++i) {
+      Problem p(kTypes[i % 2], 32, 32, 5, prng);
       uint32_t rows = 12;
       std::vector<float> queries = RandomRow(numbers, rows * 32, prng);
       std::vector<uint64_t> visible = RandomVisible(p, rows, prng);
-      State expected(rows, p);
-      AttendAll(KernelsFor(Isa::kReference), p, queries, visible, expected);
-      for (Isa isa : IsasOfReferenceBits()) {
-        State got(rows, p);
-        AttendAll(KernelsFor(isa), p, queries, visible, got);
-        ASSERT_EQ(Difference(got.All(), expected.All()), "") << IsaName(isa) << " round " << i;
+      ExpectReferenceBits(p, rows, 1, queries, visible, 0);
+    }
+  }
+}
+
+TEST(AttendTest, HiddenSlotsChangeNothing) {
+  Prng prng(8);
+  for (KvType type : kTypes) {
+    for (const uint32_t tokens : {1u, 5u, 40u}) {
+      Problem p(type, 48, 40, 7, prng);
+      std::vector<float> queries = RandomRow(Numbers::kPlain, size_t{tokens} * 3 * 48, prng);
+      std::vector<uint64_t> visible = RandomVisible(p, tokens, prng);
+      std::vector<std::vector<float>> before;
+      for (Isa isa : SupportedIsas()) {
+        State state(3 * tokens, p, 0, 3);
+        AttendAll(KernelsFor(isa), p, queries, visible, state);
+        before.push_back(state.All());
+      }
+      SpoilHiddenSlots(p, visible, tokens, prng);
+      for (size_t i = 0; i < SupportedIsas().size(); ++i) {
+        State state(3 * tokens, p, 0, 3);
+        AttendAll(KernelsFor(SupportedIsas()[i]), p, queries, visible, state);
+        EXPECT_EQ(Difference(state.All(), before[i]), "") << IsaName(SupportedIsas()[i]) << " " << KvTypeName(type);
+      }
+    }
+  }
+}
+
+// A token that is no number shows in the rows that see it, and with a scale of its own in no others.
+TEST(AttendTest, BrokenTokensOfBytesShowWhereTheyAreSeen) {
+  Prng prng(9);
+  constexpr uint32_t kDim = 32, kToken = 5;
+  for (const float broken : {kInf, -kInf, std::numeric_limits<float>::quiet_NaN()}) {
+    for (const bool in_key : {true, false}) {
+      for (Isa isa : SupportedIsas()) {
+        Problem p(KvType::kQ8, kDim, kDim, 1, prng);
+        std::vector<float> row(kDim, 1.0f), queries = RandomRow(Numbers::kPlain, 2 * kDim, prng);
+        row[17] = broken;
+        auto* store = in_key ? KernelsFor(isa).store_key : KernelsFor(isa).store_value;
+        store(KvType::kQ8, row.data(), kDim, kToken, in_key ? p.KeyPage(0) : p.ValuePage(0));
+        State state(2, p);
+        AttendAll(KernelsFor(isa), p, queries, {0xffff, 0xffff & ~(1u << kToken)}, state);
+        const std::vector<float> y = state.Finish(KernelsFor(isa));
+        for (uint32_t i = 0; i < kDim; ++i) {
+          EXPECT_TRUE(std::isnan(y[i])) << IsaName(isa);
+          EXPECT_TRUE(std::isfinite(y[kDim + i])) << IsaName(isa);
+        }
       }
     }
   }
@@ -220,14 +314,17 @@ std::vector<double> ExactRow(const Problem& p, const std::vector<float>& queries
 
 TEST(AttendTest, EveryInstructionSetIsNearAPlainSoftmaxInDouble) {
   Prng prng(3);
-  for (float softcap : {0.0f, 3.0f}) {
-    uint32_t rows = 21, dim = 64, value_dim = 48;
-    Problem p(dim, value_dim, 18, prng);
+  for (uint32_t round = 0; round < 12; ++round) {
+    const uint32_t rows = 21;
+    const uint32_t dim = std::array{64u, 1u, 33u, 100u}[round % 4], value_dim = std::array{48u, 1u, 90u}[round % 3];
+    const float softcap = round % 2 == 0 ? 0.0f : 3.0f;
+    Problem p(kTypes[round / 2 % 2], dim, value_dim, 18, prng);
     std::vector<float> queries = RandomRow(Numbers::kPlain, rows * dim, prng);
     for (float& q : queries) q /= 4;
     std::vector<uint64_t> visible = RandomVisible(p, rows, prng);
     SpoilHiddenSlots(p, visible, rows, prng);
     for (Isa isa : SupportedIsas()) {
+      SCOPED_TRACE(::testing::Message() << IsaName(isa) << " " << KvTypeName(p.type) << " " << dim);
       State state(rows, p, softcap);
       AttendAll(KernelsFor(isa), p, queries, visible, state);
       const std::vector<float> y = state.Finish(KernelsFor(isa));
@@ -243,23 +340,28 @@ TEST(AttendTest, EveryInstructionSetIsNearAPlainSoftmaxInDouble) {
 // A query row has the same bits alone as among others, whatever they see.
 TEST(AttendTest, ARowHasTheSameBitsAloneAndInABatch) {
   Prng prng(4);
-  uint32_t rows = 23, dim = 80;
-  Problem p(dim, dim, 9, prng);
-  std::vector<float> queries = RandomRow(Numbers::kPlain, rows * dim, prng);
-  std::vector<uint64_t> visible = RandomVisible(p, rows, prng);
-  SpoilHiddenSlots(p, visible, rows, prng);
-  for (Isa isa : SupportedIsas()) {
-    State batch(rows, p);
-    AttendAll(KernelsFor(isa), p, queries, visible, batch);
-    const std::vector<float> together = batch.Finish(KernelsFor(isa));
-    for (uint32_t r = 0; r < rows; ++r) {
-      std::vector<float> query(queries.begin() + r * dim, queries.begin() + (r + 1) * dim);
-      std::vector<uint64_t> own;
-      for (uint32_t tile = 0; tile < Tiles(p); ++tile) own.push_back(visible[tile * rows + r]);
-      State alone(1, p);
-      AttendAll(KernelsFor(isa), p, query, own, alone);
-      const std::vector<float> expected(together.begin() + r * dim, together.begin() + (r + 1) * dim);
-      ASSERT_EQ(Difference(alone.Finish(KernelsFor(isa)), expected), "") << IsaName(isa) << " row " << r;
+  for (KvType type : kTypes) {
+    for (const uint32_t dim : {80u, 33u}) {
+      uint32_t rows = 23;
+      Problem p(type, dim, dim, 9, prng);
+      std::vector<float> queries = RandomRow(Numbers::kPlain, rows * dim, prng);
+      std::vector<uint64_t> visible = RandomVisible(p, rows, prng);
+      SpoilHiddenSlots(p, visible, rows, prng);
+      for (Isa isa : SupportedIsas()) {
+        State batch(rows, p);
+        AttendAll(KernelsFor(isa), p, queries, visible, batch);
+        const std::vector<float> together = batch.Finish(KernelsFor(isa));
+        for (uint32_t r = 0; r < rows; ++r) {
+          std::vector<float> query(queries.begin() + r * dim, queries.begin() + (r + 1) * dim);
+          std::vector<uint64_t> own;
+          for (uint32_t tile = 0; tile < Tiles(p); ++tile) own.push_back(visible[tile * rows + r]);
+          State alone(1, p);
+          AttendAll(KernelsFor(isa), p, query, own, alone);
+          const std::vector<float> expected(together.begin() + r * dim, together.begin() + (r + 1) * dim);
+          ASSERT_EQ(Difference(alone.Finish(KernelsFor(isa)), expected), "")
+              << IsaName(isa) << " " << KvTypeName(type) << " row " << r;
+        }
+      }
     }
   }
 }
@@ -268,7 +370,7 @@ TEST(AttendTest, ARowHasTheSameBitsAloneAndInABatch) {
 TEST(AttendTest, PartsMerge) {
   Prng prng(6);
   uint32_t rows = 9, dim = 40;
-  Problem p(dim, dim, 16, prng);
+  Problem p(KvType::kF16, dim, dim, 16, prng);
   std::vector<float> queries = RandomRow(Numbers::kPlain, rows * dim, prng);
   for (float& q : queries) q /= 4;
   std::vector<uint64_t> visible = RandomVisible(p, rows, prng);
@@ -296,7 +398,7 @@ TEST(AttendTest, PartsMerge) {
 TEST(AttendTest, RowsThatSeeNothingStayAsTheyAreAndEndAsZero) {
   Prng prng(5);
   uint32_t dim = 32;
-  Problem p(dim, dim, 4, prng);
+  Problem p(KvType::kF16, dim, dim, 4, prng);
   std::vector<float> queries = RandomRow(Numbers::kPlain, 3 * dim, prng);
   std::vector<uint64_t> visible = {~uint64_t{0}, 0, 0};
   for (Isa isa : SupportedIsas()) {
@@ -318,8 +420,8 @@ TEST(StoreTest, PagesHoldTheNearestHalfAndSaturate) {
     row[0] = 65520.0f;  // Would round to infinity.
     std::vector<uint16_t> keys(width * kPageTokens, 0xabcd), values = keys;
     for (Isa isa : SupportedIsas()) {
-      KernelsFor(isa).store_key(row.data(), width, 3, keys.data());
-      KernelsFor(isa).store_value(row.data(), width, 3, values.data());
+      KernelsFor(isa).store_key(KvType::kF16, row.data(), width, 3, reinterpret_cast<std::byte*>(keys.data()));
+      KernelsFor(isa).store_value(KvType::kF16, row.data(), width, 3, reinterpret_cast<std::byte*>(values.data()));
       for (uint32_t i = 0; i < width; ++i) {
         uint16_t key = keys[i * kPageTokens + 3], value = values[3 * width + i];
         if (std::isnan(row[i])) {
@@ -333,6 +435,51 @@ TEST(StoreTest, PagesHoldTheNearestHalfAndSaturate) {
       for (uint32_t i = 0; i < width * kPageTokens; ++i) {
         ASSERT_TRUE(i % kPageTokens == 3 || keys[i] == 0xabcd) << IsaName(isa);
         ASSERT_TRUE(i / width == 3 || values[i] == 0xabcd) << IsaName(isa);
+      }
+    }
+  }
+}
+
+// The integers and the scale of a whole row, as quantize_rows makes them of a block: bit by bit, from the definition.
+TEST(StoreTest, PagesOfBytesHoldScaleAndIntegers) {
+  Prng prng(10);
+  for (const uint32_t width : {1u, 7u, 8u, 16u, 30u, 31u, 33u, 64u, 100u, 256u, kHeadDimMax}) {
+    for (uint32_t round = 0; round < 12; ++round) {
+      std::vector<float> row = RandomRow(static_cast<Numbers>(round % 3), width, prng);
+      if (round == 3) std::ranges::fill(row, -0.0f);
+      if (round == 6) std::ranges::fill(row, 0x1p-121f);
+      if (round == 9) row[width / 2] = -0x1p-120f, row[0] = width == 1 ? row[0] : 0x1p-121f;
+      float amax = 0;
+      bool broken = false;
+      for (float x : row) broken |= !std::isfinite(x), amax = std::max(amax, std::abs(x));
+      const bool zero = broken || amax < 0x1p-120f;
+      const size_t bytes = KvPageBytes(KvType::kQ8, width);
+      ASSERT_EQ(bytes % 64, 0);
+      for (Isa isa : SupportedIsas()) {
+        Bytes keys(bytes), values(bytes);  // Filled with 0xa5.
+        KernelsFor(isa).store_key(KvType::kQ8, row.data(), width, 3, keys.data());
+        KernelsFor(isa).store_value(KvType::kQ8, row.data(), width, 3, values.data());
+        for (const Bytes* page : {&keys, &values}) {
+          const float* scales = reinterpret_cast<const float*>(page->data());
+          const auto* ints = reinterpret_cast<const int8_t*>(page->data() + kKvScaleBytes);
+          if (broken) {
+            ASSERT_TRUE(std::isnan(scales[3])) << IsaName(isa);
+          } else {
+            ASSERT_EQ(scales[3], zero ? 0.0f : amax / 127.0f) << IsaName(isa) << " width " << width;
+          }
+          for (uint32_t i = 0; i < width; ++i) {
+            const int expected = zero ? 0 : static_cast<int>(std::nearbyint(row[i] * (127.0f / amax)));
+            ASSERT_EQ(ints[page == &keys ? i * kPageTokens + 3 : 3 * width + i], expected)
+                << IsaName(isa) << " element " << i << " = " << row[i];
+          }
+          for (uint32_t i = 0; i < bytes; ++i) {
+            const uint32_t at = i - kKvScaleBytes;
+            const bool written = i < kKvScaleBytes ? i / 4 == 3
+                                 : page == &keys   ? at % kPageTokens == 3
+                                                   : at / width == 3;
+            ASSERT_TRUE(written || page->data()[i] == std::byte{0xa5}) << IsaName(isa) << " byte " << i;
+          }
+        }
       }
     }
   }

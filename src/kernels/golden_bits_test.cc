@@ -92,20 +92,34 @@ TEST(GoldenBitsTest, RowKernels) {
   }
 }
 
-TEST(GoldenBitsTest, Attention) {
+struct AttentionGolden {
+  KvType type;
+  uint64_t hash, amx_hash;
+};
+
+constexpr AttentionGolden kAttention[] = {
+    {KvType::kF16, 0x94c2a1b00e30f55a, 0xbe28ad85e0ed5b75},
+    {KvType::kQ8, 0x4fda4aecca555dad, 0x505cec53712a6c7b},
+};
+
+class GoldenAttention : public ::testing::TestWithParam<AttentionGolden> {};
+
+TEST_P(GoldenAttention, Attention) {
   Prng prng(102);
+  const KvType type = GetParam().type;
   constexpr uint32_t kDim = 64, kTokens = 3, kBlocks = 6;
   std::vector<float> kv = testing::RandomRow(testing::Numbers::kPlain, 2 * kBlocks * kPageTokens * kDim, prng);
   std::vector<float> queries = testing::RandomRow(testing::Numbers::kPlain, kTokens * kDim, prng);
   std::vector<uint64_t> visible = {~uint64_t{0}, ~uint64_t{0} << 3, 0x1ff, 0xffffffff, 0xfffffff8, 0};
-  const AttendShape shape{kTokens, 1, kDim, kDim, 0};
+  const AttendShape shape{kTokens, 1, kDim, kDim, 0, type};
   for (Isa isa : SupportedIsas()) {
     const KernelTable& k = KernelsFor(isa);
-    std::vector<uint16_t> pages(2 * kBlocks * kPageTokens * kDim);
-    auto page = [&pages](uint32_t i) { return pages.data() + i * kPageTokens * kDim; };
+    const size_t page_bytes = KvPageBytes(type, kDim);
+    testing::Bytes pages(2 * kBlocks * page_bytes);
+    auto page = [&](uint32_t i) { return pages.data() + i * page_bytes; };
     for (uint32_t i = 0; i < kBlocks * kPageTokens; ++i) {
-      k.store_key(&kv[2 * i * kDim], kDim, i % kPageTokens, page(2 * (i / kPageTokens)));
-      k.store_value(&kv[(2 * i + 1) * kDim], kDim, i % kPageTokens, page(2 * (i / kPageTokens) + 1));
+      k.store_key(type, &kv[2 * i * kDim], kDim, i % kPageTokens, page(2 * (i / kPageTokens)));
+      k.store_value(type, &kv[(2 * i + 1) * kDim], kDim, i % kPageTokens, page(2 * (i / kPageTokens) + 1));
     }
     std::vector<float> max(kTokens, -std::numeric_limits<float>::infinity()), sum(kTokens * kPageTokens);
     std::vector<float> acc(kTokens * kDim);
@@ -121,9 +135,12 @@ TEST(GoldenBitsTest, Attention) {
       k.attend(shape, prepared.data(), blocks, sums);
     }
     k.attend_finish(shape, sums, acc.data(), kDim);
-    ExpectHash(acc, BitsOf(isa) == Isa::kAmx ? 0xbe28ad85e0ed5b75 : 0x94c2a1b00e30f55a, "attention", isa);
+    ExpectHash(acc, BitsOf(isa) == Isa::kAmx ? GetParam().amx_hash : GetParam().hash, "attention", isa);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(GoldenBitsTest, GoldenAttention, ::testing::ValuesIn(kAttention),
+                         [](const auto& test) { return std::string(KvTypeName(test.param.type)); });
 
 TEST(GoldenBitsTest, DrawnTokens) {
   Prng prng(103);

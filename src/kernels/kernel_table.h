@@ -20,12 +20,13 @@
 #include <cstdint>
 
 #include "tensor/dtype.h"
+#include "tensor/kv_type.h"
 
 namespace kvist::kernels {
 
-inline constexpr uint32_t kRowGroup = 16;    ///< Rows interleaved in a packed matrix.
-inline constexpr uint32_t kPageTokens = 16;  ///< Tokens of a KV block; equals kv::kBlockTokens.
-inline constexpr uint32_t kTileBlocks = 4;   ///< Blocks that attention takes at once.
+inline constexpr uint32_t kRowGroup = 16;               ///< Rows interleaved in a packed matrix.
+inline constexpr uint32_t kPageTokens = kKvPageTokens;  ///< Tokens of a KV block; equals kv::kBlockTokens.
+inline constexpr uint32_t kTileBlocks = 4;              ///< Blocks that attention takes at once.
 inline constexpr uint32_t kTileTokens = kTileBlocks * kPageTokens;
 inline constexpr uint32_t kHeadDimMax = 512;      ///< Widest key or value that attention takes.
 inline constexpr uint32_t kColumnsMax = 1 << 24;  ///< Longest row of a packed matrix.
@@ -58,13 +59,16 @@ struct AttendShape {
   uint32_t tokens, group;
   uint32_t key_dim, value_dim;  ///< 1..kHeadDimMax.
   float softcap;                ///< Scores become softcap * tanh(score / softcap); 0 = off.
+  KvType kv_type;               ///< Of the pages.
 };
 
-/// Up to kTileBlocks blocks of one KV head and who sees which of their tokens.
+/// Up to kTileBlocks blocks of one KV head and who sees which of their tokens. A page of KvPageBytes holds
+///   kF16: keys f16 [key_dim][kPageTokens]; values f16 [kPageTokens][value_dim]
+///   kQ8:  scales f32 [kPageTokens], then the same with i8 numbers: token t's element is integer * scale[t]
 struct AttendTile {
-  const uint16_t* keys[kTileBlocks];  ///< f16 [key_dim][kPageTokens], 32-byte aligned; null: no block, nobody sees it.
-  const uint16_t* values[kTileBlocks];  ///< f16 [kPageTokens][value_dim], 32-byte aligned; null where keys are.
-  const uint64_t* visible;              ///< [tokens] bit kPageTokens * b + t: token t of block b is seen.
+  const std::byte* keys[kTileBlocks];    ///< 64-byte aligned; null: no block, nobody sees it.
+  const std::byte* values[kTileBlocks];  ///< 64-byte aligned; null where keys are.
+  const uint64_t* visible;               ///< [tokens] bit kPageTokens * b + t: token t of block b is seen.
 };
 
 /// Running sums of the rows of an AttendShape, f32. Starts as max -infinity, everything else 0.
@@ -142,12 +146,14 @@ struct KernelTable {
   /// y[i] = cap * tanh(x[i] / cap). In place allowed. REQUIRES: cap > 0.
   void (*softcap)(const float* x, float cap, uint32_t n, float* y);
 
-  /// Writes one token's key into slot `slot` of a page [width][kPageTokens] of f16, rounded to nearest even; values
-  /// beyond the range of f16 (infinities too) become +-65504, NaN stays NaN.
-  void (*store_key)(const float* row, uint32_t width, uint32_t slot, uint16_t* page);
+  /// Writes one token's key into slot `slot` of a page of keys (AttendTile).
+  ///   kF16: rounded to nearest even; values beyond the range of f16 (infinities too) become +-65504, NaN stays NaN.
+  ///   kQ8:  scale and integers of the whole row as quantize_rows has them for a block of 32: an infinity or NaN makes
+  ///         the scale NaN.
+  void (*store_key)(KvType type, const float* row, uint32_t width, uint32_t slot, std::byte* page);
 
-  /// The same into slot `slot` of a page [kPageTokens][width].
-  void (*store_value)(const float* row, uint32_t width, uint32_t slot, uint16_t* page);
+  /// The same into slot `slot` of a page of values.
+  void (*store_value)(KvType type, const float* row, uint32_t width, uint32_t slot, std::byte* page);
 
   /// Bytes that attend_prepare writes, a multiple of 64.
   size_t (*attend_query_bytes)(const AttendShape& shape);
@@ -165,7 +171,10 @@ struct KernelTable {
   ///   tile   = tree16 of max(max(s of block 0, of block 1), max(2, 3)), "max(a, b)" being a > b ? a : b
   ///   m'     = max > tile ? max : tile;  c = exp(max - m');  p[t] = exp(s[t] - m')
   ///   sum    = fma(sum, c, (p of block 0 + of 1) + (2 + 3)), lane by lane
-  ///   acc[i] = acc[i] * c, then for visible t in order acc[i] = fma(p[t], value[t][i], acc[i]);  max = m'
+  ///   acc[i] = acc[i] * c, then for visible t in order acc[i] = fma(w[t], value[t][i], acc[i]);  max = m'
+  /// kF16: key[i][t] and value[t][i] are the stored numbers, w[t] = p[t]. kQ8: key[i][t] = float(integer) * scale[t];
+  /// value[t][i] = float(integer), w[t] = p[t] * scale[t] with the scales of the values' page. kAmx has an order of its
+  /// own (amx/attention.cc); what it shares with the others is that a row's bits do not depend on the other rows.
   /// What hidden slots of the pages hold (NaN, garbage) has no influence.
   /// @param queries  from attend_prepare.
   void (*attend)(const AttendShape& shape, const std::byte* queries, const AttendTile& tile, const AttendSums& sums);

@@ -78,23 +78,24 @@ void QuantizeRows(State& state, Isa isa) {
 }
 
 /// Attention of range(0) query rows over 128 blocks (2048 tokens) of one KV head of 128.
-void Attend(State& state, Isa isa) {
+void Attend(State& state, Isa isa, KvType type) {
   constexpr uint32_t kDim = 128, kBlocks = 128;
   auto rows = static_cast<uint32_t>(state.range(0));
   Prng prng(4);
   std::vector<float> kv = testing::RandomRow(testing::Numbers::kPlain, kDim, prng);
-  Bytes pages(size_t{kBlocks} * 2 * kDim * kPageTokens * 2);
-  auto page = [&pages](uint32_t i) { return reinterpret_cast<uint16_t*>(pages.data()) + i * kDim * kPageTokens; };
+  const size_t page_bytes = KvPageBytes(type, kDim);
+  Bytes pages(2 * kBlocks * page_bytes);
+  auto page = [&](uint32_t i) { return pages.data() + i * page_bytes; };
   for (uint32_t b = 0; b < kBlocks; ++b) {
     for (uint32_t t = 0; t < kPageTokens; ++t) {
-      KernelsFor(isa).store_key(kv.data(), kDim, t, page(2 * b));
-      KernelsFor(isa).store_value(kv.data(), kDim, t, page(2 * b + 1));
+      KernelsFor(isa).store_key(type, kv.data(), kDim, t, page(2 * b));
+      KernelsFor(isa).store_value(type, kv.data(), kDim, t, page(2 * b + 1));
     }
   }
   std::vector<float> queries = testing::RandomRow(testing::Numbers::kPlain, rows * kDim, prng);
   std::vector<float> max(rows, -1e30f), sum(rows * kPageTokens), acc(rows * kDim);
   std::vector<uint64_t> visible(rows, ~uint64_t{0});
-  const AttendShape shape{rows, 1, kDim, kDim, 0};
+  const AttendShape shape{rows, 1, kDim, kDim, 0, type};
   Bytes prepared(KernelsFor(isa).attend_query_bytes(shape));
   KernelsFor(isa).attend_prepare(shape, queries.data(), kDim, 1.0f, prepared.data());
   for (auto _ : state) {
@@ -165,7 +166,10 @@ bool RegisterAll() {
           ->Arg(512)
           ->Unit(benchmark::kMillisecond);
     }
-    benchmark::RegisterBenchmark(("attend" + suffix).c_str(), Attend, isa)->Arg(1)->Arg(4)->Arg(8)->Arg(256);
+    for (KvType type : {KvType::kF16, KvType::kQ8}) {
+      const std::string name = "attend" + suffix + "/" + std::string(KvTypeName(type));
+      benchmark::RegisterBenchmark(name.c_str(), Attend, isa, type)->Arg(1)->Arg(4)->Arg(8)->Arg(256);
+    }
     benchmark::RegisterBenchmark(("quantize_rows" + suffix).c_str(), QuantizeRows, isa);
     benchmark::RegisterBenchmark(("silu_mul" + suffix).c_str(), SiluMul, isa);
     benchmark::RegisterBenchmark(("rms_norm" + suffix).c_str(), RmsNorm, isa);

@@ -4,13 +4,15 @@
 
 namespace kvist::kv {
 
-PageLayout PageLayout::Dense(uint32_t layers, uint32_t kv_heads, uint32_t key_width, uint32_t value_width) {
-  KVIST_CHECK(layers > 0 && kv_heads > 0 && key_width % 2 == 0 && value_width % 2 == 0);
+PageLayout PageLayout::Dense(KvType type, uint32_t layers, uint32_t kv_heads, uint32_t key_width,
+                             uint32_t value_width) {
+  KVIST_CHECK(layers > 0 && kv_heads > 0 && key_width > 0 && value_width > 0);
   PageLayout layout;
+  layout.type_ = type;
   layout.layers_ = layers;
   layout.kv_heads_ = kv_heads;
-  auto add = [&layout](LaneKind kind, uint32_t head, uint32_t width) {
-    uint32_t bytes = width * kBlockTokens * 2;
+  auto add = [&layout, type](LaneKind kind, uint32_t head, uint32_t width) {
+    const auto bytes = static_cast<uint32_t>(KvPageBytes(type, width));
     layout.lanes_.push_back({kind, static_cast<uint16_t>(head), width, bytes, layout.layer_bytes_});
     layout.layer_bytes_ += bytes;
   };

@@ -9,14 +9,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "tensor/kv_type.h"
+
 namespace kvist::kv {
 
 /// Tokens of a block. Equal to the lanes of the widest vector of floats, so that one key page row is one register.
-inline constexpr uint32_t kBlockTokens = 16;
+inline constexpr uint32_t kBlockTokens = kKvPageTokens;
 
 enum class LaneKind : uint8_t {
-  kKey,    ///< Keys of one KV head, f16, dimension-major: [head_dim][kBlockTokens].
-  kValue,  ///< Values of one KV head, f16, token-major: [kBlockTokens][head_dim].
+  kKey,    ///< Keys of one KV head, dimension-major: [head_dim][kBlockTokens], after scales if the type has them.
+  kValue,  ///< Values of one KV head, token-major: [kBlockTokens][head_dim], after scales if the type has them.
 };
 
 /// One row of the page-layout table.
@@ -31,9 +33,10 @@ struct Lane {
 /// The layout of a model's blocks, the same for every layer.
 class PageLayout {
  public:
-  /// Keys and values of `kv_heads` heads in f16.
-  static PageLayout Dense(uint32_t layers, uint32_t kv_heads, uint32_t key_width, uint32_t value_width);
+  /// Keys and values of `kv_heads` heads.
+  static PageLayout Dense(KvType type, uint32_t layers, uint32_t kv_heads, uint32_t key_width, uint32_t value_width);
 
+  KvType type() const { return type_; }
   uint32_t layers() const { return layers_; }
   uint32_t kv_heads() const { return kv_heads_; }
   const std::vector<Lane>& lanes() const { return lanes_; }  ///< Keys of all heads, then values of all heads.
@@ -48,6 +51,7 @@ class PageLayout {
   }
 
  private:
+  KvType type_ = KvType::kF16;
   uint32_t layers_ = 0;
   uint32_t kv_heads_ = 0;
   uint64_t layer_bytes_ = 0;

@@ -20,7 +20,7 @@ constexpr uint64_t kContextsMax = 64;
 /// @param room_bytes  what the weights leave free
 absl::StatusOr<uint32_t> FramesFor(const RuntimeOptions& options, const model::ModelSpec& spec, uint64_t room_bytes,
                                    uint32_t context_tokens) {
-  const uint64_t frame_bytes = exec::LayoutOf(spec).frame_bytes();
+  const uint64_t frame_bytes = exec::LayoutOf(spec, options.kv_type).frame_bytes();
   const uint64_t context_frames = kv::BlocksFor(context_tokens);
   uint64_t bytes = options.kv_memory_bytes;
   if (bytes == 0) {
@@ -86,7 +86,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
   const uint64_t file_bytes = runtime->model->file->file_bytes();
   const uint64_t room = free_bytes > 2 * file_bytes ? free_bytes - 2 * file_bytes : free_bytes / 4;
   KVIST_ASSIGN_OR_RETURN(uint32_t frames, FramesFor(options, spec, room, context));
-  runtime->kv_bytes = frames * exec::LayoutOf(spec).frame_bytes();
+  runtime->kv_bytes = frames * exec::LayoutOf(spec, options.kv_type).frame_bytes();
+  runtime->kv_type = options.kv_type;
   runtime->memory = std::make_unique<kv::KvMemory>(kv::KvMemoryOptions{.frames_count = frames, .reuse = options.reuse});
   exec::CpuExecutorOptions executor_options{.threads = runtime->threads,
                                             .isa = isa,
@@ -94,6 +95,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
                                             .slices_per_step_max = options.requests_max,
                                             .context_tokens_max = context,
                                             .frames_count = frames,
+                                            .kv_type = options.kv_type,
                                             .progress = options.progress};
   KVIST_ASSIGN_OR_RETURN(runtime->executor, exec::CpuExecutor::Create(runtime->model, executor_options,
                                                                       runtime->memory->spans(), runtime->clock));

@@ -26,6 +26,7 @@ struct RuntimeOptions {
   uint32_t threads = 0;             ///< 0 = one per core this process may use.
   std::string isa;                  ///< "" = the fastest this machine has.
   uint64_t kv_memory_bytes = 0;     ///< 0 = sized from free memory.
+  KvType kv_type = KvType::kF16;    ///< How keys and values are kept.
   uint32_t context_tokens_max = 0;  ///< 0 = the model's trained context, or what KV memory holds if that is less.
   uint32_t tokens_per_step_max = 512;
   uint32_t chunk_tokens_max = 512;
@@ -49,6 +50,7 @@ struct Runtime {
   std::unique_ptr<engine::Engine> engine;  ///< Not started.
   std::string model_id;                    ///< File name without folder and ending.
   uint64_t kv_bytes = 0;
+  KvType kv_type = KvType::kF16;
   uint32_t threads = 0;
 };
 

@@ -7,8 +7,8 @@
 
 namespace kvist::exec {
 
-kv::PageLayout LayoutOf(const model::ModelSpec& spec) {
-  return kv::PageLayout::Dense(spec.layers, spec.kv_heads, spec.key_width, spec.value_width);
+kv::PageLayout LayoutOf(const model::ModelSpec& spec, KvType kv_type) {
+  return kv::PageLayout::Dense(kv_type, spec.layers, spec.kv_heads, spec.key_width, spec.value_width);
 }
 
 CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const CpuExecutorOptions& options,
@@ -23,7 +23,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const CpuExe
   limits_ = {.tokens_per_step_max = options.tokens_per_step_max,
              .slices_per_step_max = options.slices_per_step_max,
              .block_tokens = kv::kBlockTokens,
-             .hot_bytes = options.frames_count * LayoutOf(model_->spec).frame_bytes(),
+             .hot_bytes = options.frames_count * LayoutOf(model_->spec, options.kv_type).frame_bytes(),
              .vocab_size = model_->spec.vocab_size,
              .context_tokens_max = options.context_tokens_max,
              .steps_in_flight_max = 1};
@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<CpuExecutor>> CpuExecutor::Create(std::shared_ptr
                                                                  const kv::SpanTable& spans, const Clock& clock) {
   KVIST_CHECK(options.threads >= 1 && options.tokens_per_step_max >= 1 && options.slices_per_step_max >= 1);
   auto executor = std::unique_ptr<CpuExecutor>(new CpuExecutor(std::move(model), options, spans, clock));
-  kv::PageLayout layout = LayoutOf(executor->model_->spec);
+  kv::PageLayout layout = LayoutOf(executor->model_->spec, options.kv_type);
   KVIST_ASSIGN_OR_RETURN(executor->arena_, kv::FrameArena::Create(options.frames_count, layout.frame_bytes()));
   KVIST_ASSIGN_OR_RETURN(executor->weights_, Weights::Pack(executor->model_, executor->pool_, options.progress));
   KVIST_ASSIGN_OR_RETURN(

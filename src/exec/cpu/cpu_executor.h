@@ -31,6 +31,7 @@ struct CpuExecutorOptions {
   uint32_t slices_per_step_max = 64;
   uint32_t context_tokens_max = 0;  ///< Longest context; also chooses between a model's rotary frequencies.
   uint32_t frames_count = 0;        ///< Blocks of KV memory.
+  KvType kv_type = KvType::kF16;    ///< How keys and values are kept.
   LoadProgress progress;
 };
 
@@ -95,6 +96,6 @@ class CpuExecutor final : public step::Executor {
 };
 
 /// Pages of a model's KV blocks.
-kv::PageLayout LayoutOf(const model::ModelSpec& spec);
+kv::PageLayout LayoutOf(const model::ModelSpec& spec, KvType kv_type);
 
 }  // namespace kvist::exec

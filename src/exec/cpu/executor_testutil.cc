@@ -30,7 +30,8 @@ TestExecutor::TestExecutor(const std::string& path, const Options& options)
        .tokens_per_step_max = options.tokens_per_step_max,
        .slices_per_step_max = 64,
        .context_tokens_max = options.context_tokens != 0 ? options.context_tokens : model->spec.context_length,
-       .frames_count = options.frames_count},
+       .frames_count = options.frames_count,
+       .kv_type = options.kv_type},
       memory_.spans(), clock_));
 }
 

@@ -36,7 +36,8 @@ class RealModel : public testing::TestWithParam<std::string> {
     const std::string file(golden_.at("file").as_string());
     const auto model = FindModel(file);
     if (!model) GTEST_SKIP() << file << " is not on this machine";
-    executor_.emplace(*model, TestExecutor::Options{.threads = 2});
+    path_ = *model;
+    executor_.emplace(path_, TestExecutor::Options{.threads = 2});
   }
   /// Error of the logits to be expected, relative to their deviation.
   double Tolerance() const {
@@ -49,7 +50,17 @@ class RealModel : public testing::TestWithParam<std::string> {
     auto row = logits.begin() + static_cast<std::ptrdiff_t>(position * executor_->vocab());
     return static_cast<size_t>(std::max_element(row, row + executor_->vocab()) - row);
   }
+  /// Of the golden text.
+  static double Perplexity(TestExecutor& executor, const boost::json::object& golden) {
+    const std::vector<float> scores = executor.Scores(TokensOf(golden.at("tokens")), /*chunk=*/256);
+    EXPECT_EQ(scores.size(), golden.at("predicted").to_number<size_t>());
+    double sum = 0;
+    for (float score : scores) sum -= score;
+    return std::exp(sum / static_cast<double>(scores.size()));
+  }
+
   boost::json::object golden_;
+  std::filesystem::path path_;
   std::optional<TestExecutor> executor_;
 };
 
@@ -93,15 +104,20 @@ TEST_P(RealModel, GreedyTextIsEqualUpToNearTies) {
 
 TEST_P(RealModel, PerplexityWithinHalfAPercent) {
   const auto& golden = golden_.at("perplexity").as_object();
-  const std::vector<float> scores = executor_->Scores(TokensOf(golden.at("tokens")), /*chunk=*/256);
-  ASSERT_EQ(scores.size(), golden.at("predicted").to_number<size_t>());
-  double sum = 0;
-  for (float score : scores) sum -= score;
-  const double perplexity = std::exp(sum / static_cast<double>(scores.size()));
+  const double perplexity = Perplexity(*executor_, golden);
   const double expected = golden.at("perplexity").to_number<double>();
   RecordProperty("perplexity", std::to_string(perplexity));
   std::printf("perplexity %.5f, independent implementation %.5f\n", perplexity, expected);
   EXPECT_NEAR(perplexity / expected, 1.0, 0.005);
+}
+
+TEST_P(RealModel, KeysAndValuesOfEightBitsChangePerplexityByLessThanAPercent) {
+  const auto& golden = golden_.at("perplexity").as_object();
+  const double f16 = Perplexity(*executor_, golden);
+  executor_.emplace(path_, TestExecutor::Options{.threads = 2, .kv_type = KvType::kQ8});
+  const double q8 = Perplexity(*executor_, golden);
+  std::printf("perplexity %.5f with q8, %.5f with f16\n", q8, f16);
+  EXPECT_NEAR(q8 / f16, 1.0, 0.01);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RealModel,

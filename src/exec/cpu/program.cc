@@ -170,10 +170,10 @@ void Program::Do(const StoreInstr& instr, const Share& share) {
   for (uint32_t row = share.begin; row < share.end; ++row) {
     const TokenRow& token = share.batch->rows[row];
     for (uint32_t head = 0; head < layout_.kv_heads(); ++head) {
-      kernels_->store_key(instr.k.At(row) + head * key_width, key_width, token.slot,
-                          reinterpret_cast<uint16_t*>(token.frame + layout_.KeyOffset(instr.layer, head)));
-      kernels_->store_value(instr.v.At(row) + head * value_width, value_width, token.slot,
-                            reinterpret_cast<uint16_t*>(token.frame + layout_.ValueOffset(instr.layer, head)));
+      kernels_->store_key(layout_.type(), instr.k.At(row) + head * key_width, key_width, token.slot,
+                          token.frame + layout_.KeyOffset(instr.layer, head));
+      kernels_->store_value(layout_.type(), instr.v.At(row) + head * value_width, value_width, token.slot,
+                            token.frame + layout_.ValueOffset(instr.layer, head));
     }
   }
 }
@@ -208,7 +208,8 @@ size_t Program::SectionFloats() const {
                                 .group = model_->spec.heads / layout_.kv_heads(),
                                 .key_dim = model_->spec.key_width,
                                 .value_dim = model_->spec.value_width,
-                                .softcap = 0});
+                                .softcap = 0,
+                                .kv_type = layout_.type()});
 }
 
 float* Program::SumsOf(const AttendItem& item, const StepBatch& batch, uint32_t head) {
@@ -233,7 +234,8 @@ attention::DenseTask Program::TaskOf(const AttendInstr& instr, const StepBatch& 
           .key_dim = model_->spec.key_width,
           .value_dim = model_->spec.value_width,
           .window = instr.window,
-          .scale = instr.scale};
+          .scale = instr.scale,
+          .kv_type = layout_.type()};
 }
 
 void Program::Do(const AttendInstr& instr, const Share& share) {

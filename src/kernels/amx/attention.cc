@@ -14,7 +14,8 @@ namespace {
 
 // Every f32 number here is the sum of two bf16 numbers, its upper 16 bits and the rest ("high" and "low"): exact for
 // keys and values, which are f16; to 2^-16 for queries and probabilities. Products are high * high + high * low + low *
-// high.
+// high. Integers of kQ8 are exact in one bf16 number: they have no low, and their scales are left to scores and
+// weights.
 
 constexpr uint32_t kTileRows = 16;
 constexpr uint32_t kTileBytes = 1024;
@@ -41,6 +42,34 @@ KVIST_INLINE void StorePairRow(Pair& pair, uint32_t row, __m512 a, __m512 b) {
   _mm512_store_si512(pair.high + 64 * row, UpperHalves(a, b));
   _mm512_store_si512(pair.low + 64 * row, UpperHalves(Rest(a), Rest(b)));
 }
+
+/// How the numbers of a page are read and brought into pairs.
+template <KvType type>
+struct Stored;
+
+template <>
+struct Stored<KvType::kF16> {
+  static constexpr bool kScaled = false;
+  using Number = uint16_t;
+  KVIST_INLINE const Number* Numbers(const std::byte* page) { return reinterpret_cast<const Number*>(page); }
+  KVIST_INLINE __m512 Read(const Number* p) { return LoadHalf(p); }
+  KVIST_INLINE __m512 ReadFirst(const Number* p, uint32_t n) { return LoadHalfFirst(p, n); }
+  KVIST_INLINE void Store(Pair& pair, uint32_t row, __m512 a, __m512 b) { StorePairRow(pair, row, a, b); }
+};
+
+template <>
+struct Stored<KvType::kQ8> {
+  static constexpr bool kScaled = true;
+  using Number = int8_t;
+  KVIST_INLINE const Number* Numbers(const std::byte* page) {
+    return page == nullptr ? nullptr : reinterpret_cast<const Number*>(page + kKvScaleBytes);
+  }
+  KVIST_INLINE __m512 Read(const Number* p) { return LoadByte(p); }
+  KVIST_INLINE __m512 ReadFirst(const Number* p, uint32_t n) { return LoadByteFirst(p, n); }
+  KVIST_INLINE void Store(Pair& pair, uint32_t row, __m512 a, __m512 b) {
+    _mm512_store_si512(pair.high + 64 * row, UpperHalves(a, b));
+  }
+};
 
 /// 32 numbers in order as high and low bf16.
 KVIST_INLINE void StoreSplit(Pair& pair, uint32_t row, __m512 first, __m512 last) {
@@ -81,11 +110,12 @@ KVIST_INLINE void AddFour(const std::byte* first, size_t stride) {
 }
 
 /// Sums 0 to 3 += left * each of four pairs.
+template <KvType type>
 KVIST_INLINE void AddSplitProducts(const Pair& left, const Pair (&right)[4]) {
   LoadTile<4>(left.high, 64);
   LoadTile<5>(left.low, 64);
   AddFour<4>(right->high, sizeof(Pair));
-  AddFour<4>(right->low, sizeof(Pair));
+  if constexpr (type == KvType::kF16) AddFour<4>(right->low, sizeof(Pair));
   AddFour<5>(right->high, sizeof(Pair));
 }
 
@@ -108,42 +138,46 @@ struct Scratch {
   alignas(64) float correction[kTileRows];
 };
 
-/// Keys of 32 dimensions.
+/// Keys of 32 dimensions, without scales.
+template <KvType type>
 KVIST_INLINE void WidenKeys(const Task& task, uint32_t step, Pair (&out)[kTileBlocks]) {
   const uint32_t first = step * kStepDims;
   const uint32_t dims = task.shape.key_dim - first < kStepDims ? task.shape.key_dim - first : kStepDims;
   for (uint32_t b = 0; b < kTileBlocks; ++b) {
     const uint32_t existing = task.tile.keys[b] == nullptr ? 0 : dims;
-    const uint16_t* rows = task.tile.keys[b] + (existing == 0 ? 0 : first * kPageTokens);
+    const auto* rows = Stored<type>::Numbers(task.tile.keys[b]) + (existing == 0 ? 0 : first * kPageTokens);
     if (existing == kStepDims) {
 #pragma GCC unroll 4
       for (uint32_t pair = 0; pair < kTileRows; ++pair) {
-        StorePairRow(out[b], pair, LoadHalf(rows + 2 * pair * kPageTokens),
-                     LoadHalf(rows + (2 * pair + 1) * kPageTokens));
+        Stored<type>::Store(out[b], pair, Stored<type>::Read(rows + 2 * pair * kPageTokens),
+                            Stored<type>::Read(rows + (2 * pair + 1) * kPageTokens));
       }
       continue;
     }
     for (uint32_t pair = 0; pair < kTileRows; ++pair) {
       const auto row = [&](uint32_t dim) __attribute__((always_inline)) {
-        return dim < existing ? LoadHalf(rows + dim * kPageTokens) : Set(0.0f);
+        return dim < existing ? Stored<type>::Read(rows + dim * kPageTokens) : Set(0.0f);
       };
-      StorePairRow(out[b], pair, row(2 * pair), row(2 * pair + 1));
+      Stored<type>::Store(out[b], pair, row(2 * pair), row(2 * pair + 1));
     }
   }
 }
 
-/// Values of 32 tokens and 64 dimensions. Tokens that no row sees become zeros: what lies there may not be a number.
+/// Values of 32 tokens and 64 dimensions, without scales. Tokens that no row sees become zeros: what lies there may not
+/// be a number.
+template <KvType type>
 KVIST_INLINE void WidenValues(const Task& task, uint32_t step, uint32_t first_dim, Pair (&out)[4]) {
   const uint32_t value_dim = task.shape.value_dim;
   for (uint32_t pair = 0; pair < kTileRows; ++pair) {
     const uint32_t token = step * kStepDims + 2 * pair;
-    const uint16_t* page = task.tile.values[token / kPageTokens];
+    const auto* page = Stored<type>::Numbers(task.tile.values[token / kPageTokens]);
     const size_t at = token % kPageTokens * size_t{value_dim} + first_dim;  // Of the pair's first row in the page.
     const uint64_t seen = task.seen >> token & 3;
     if (seen == 3 && value_dim - first_dim >= 64) {
 #pragma GCC unroll 4
       for (uint32_t i = 0; i < 4; ++i) {
-        StorePairRow(out[i], pair, LoadHalf(page + at + 16 * i), LoadHalf(page + at + value_dim + 16 * i));
+        Stored<type>::Store(out[i], pair, Stored<type>::Read(page + at + 16 * i),
+                            Stored<type>::Read(page + at + value_dim + 16 * i));
       }
       continue;
     }
@@ -151,15 +185,16 @@ KVIST_INLINE void WidenValues(const Task& task, uint32_t step, uint32_t first_di
       const uint32_t dim = first_dim + 16 * i;
       const uint32_t n = dim >= value_dim ? 0 : value_dim - dim < 16 ? value_dim - dim : 16;
       const auto part = [&](bool wanted, size_t row) __attribute__((always_inline)) {
-        return wanted && n > 0 ? LoadHalfFirst(page + row + 16 * i, n) : Set(0.0f);
+        return wanted && n > 0 ? Stored<type>::ReadFirst(page + row + 16 * i, n) : Set(0.0f);
       };
-      StorePairRow(out[i], pair, part((seen & 1) != 0, at), part((seen & 2) != 0, at + value_dim));
+      Stored<type>::Store(out[i], pair, part((seen & 1) != 0, at), part((seen & 2) != 0, at + value_dim));
     }
   }
 }
 
 /// Scores of one tile of rows against the four blocks. Tiles are read from memory, which waits for what was just
 /// written: so widening keeps one step ahead.
+template <KvType type>
 KVIST_INLINE void Scores(const Task& task, const Pair* queries, bool widen, Scratch& scratch) {
   const uint32_t steps = StepsOf(task.shape.key_dim);
   const auto keys = [&](uint32_t s) -> Pair(&)[kTileBlocks] { return scratch.keys[task.once ? s % 2 : s]; };
@@ -167,10 +202,10 @@ KVIST_INLINE void Scores(const Task& task, const Pair* queries, bool widen, Scra
   ZeroTile<1>();
   ZeroTile<2>();
   ZeroTile<3>();
-  if (widen) WidenKeys(task, 0, keys(0));
+  if (widen) WidenKeys<type>(task, 0, keys(0));
   for (uint32_t s = 0; s < steps; ++s) {
-    if (widen && s + 1 < steps) WidenKeys(task, s + 1, keys(s + 1));
-    AddSplitProducts(queries[s], keys(s));
+    if (widen && s + 1 < steps) WidenKeys<type>(task, s + 1, keys(s + 1));
+    AddSplitProducts<type>(queries[s], keys(s));
   }
   StoreTile<0>(scratch.scores[0][0], 64);
   StoreTile<1>(scratch.scores[1][0], 64);
@@ -182,20 +217,34 @@ KVIST_INLINE __mmask16 Seen(uint64_t visible, uint32_t block) {
   return static_cast<__mmask16>(visible >> (kPageTokens * block));
 }
 
-/// Scores to weights, running maxima and sums of one tile of rows.
+/// Scales of a block's keys or values; of one that is not there, zeros.
+KVIST_INLINE __m512 ScalesOf(const std::byte* page) {
+  return page == nullptr ? Set(0.0f) : _mm512_load_ps(page);
+}
+
+/// Scores to weights, running maxima and sums of one tile of rows. With scales, scores are multiplied by those of the
+/// keys, and probabilities, after they were summed up, by those of the values.
+template <KvType type>
 KVIST_INLINE void Soften(const AttendShape& shape, const AttendTile& tile, uint32_t first, uint32_t rows,
                          const AttendSums& sums, Scratch& scratch) {
+  constexpr bool kScaled = Stored<type>::kScaled;
   const __m512 hidden = Set(-__builtin_inff()), cap = Set(shape.softcap);
+  [[maybe_unused]] __m512 key_scales[kTileBlocks], value_scales[kTileBlocks];
+  if constexpr (kScaled) {
+    for (uint32_t b = 0; b < kTileBlocks; ++b) {
+      key_scales[b] = ScalesOf(tile.keys[b]);
+      value_scales[b] = ScalesOf(tile.values[b]);
+    }
+  }
   for (uint32_t r = 0; r < rows; ++r) {
     const uint64_t visible = tile.visible[(first + r) / shape.group];
     __m512 s[kTileBlocks];
 #pragma GCC unroll 4
     for (uint32_t b = 0; b < kTileBlocks; ++b) {
       s[b] = _mm512_load_ps(scratch.scores[b][r]);
-      if (shape.softcap != 0.0f) {
-        s[b] = Mul(Mul(cap, TanhOf(Div(s[b], cap))), Set(kLog2E));
-        _mm512_store_ps(scratch.scores[b][r], s[b]);
-      }
+      if constexpr (kScaled) s[b] = Mul(s[b], key_scales[b]);
+      if (shape.softcap != 0.0f) s[b] = Mul(Mul(cap, TanhOf(Div(s[b], cap))), Set(kLog2E));
+      if (kScaled || shape.softcap != 0.0f) _mm512_store_ps(scratch.scores[b][r], s[b]);
       s[b] = _mm512_mask_blend_ps(Seen(visible, b), hidden, s[b]);
     }
     const __m512 top = Max(Max(s[0], s[1]), Max(s[2], s[3]));
@@ -218,12 +267,17 @@ KVIST_INLINE void Soften(const AttendShape& shape, const AttendTile& tile, uint3
     }
     float* sum = sums.sum + (first + r) * kPageTokens;
     Store(sum, Fma(Load(sum), Set(scratch.correction[r]), Add(Add(p[0], p[1]), Add(p[2], p[3]))));
+    if constexpr (kScaled) {
+      // The scale of a hidden token may be anything.
+      for (uint32_t b = 0; b < kTileBlocks; ++b) p[b] = _mm512_maskz_mul_ps(Seen(visible, b), p[b], value_scales[b]);
+    }
     StoreSplit(scratch.weights[0], r, p[0], p[1]);
     StoreSplit(scratch.weights[1], r, p[2], p[3]);
   }
 }
 
 /// The accumulators of one tile of rows: what they held, shrunk, and the weighted values.
+template <KvType type>
 KVIST_INLINE void AddValues(const Task& task, uint32_t first, uint32_t rows, bool widen, Scratch& scratch) {
   const size_t stride = task.sums.stride, stride_bytes = stride * sizeof(float);
   const uint32_t tiles = (task.shape.value_dim + 15) / 16, groups = (tiles + 3) / 4;
@@ -235,10 +289,10 @@ KVIST_INLINE void AddValues(const Task& task, uint32_t first, uint32_t rows, boo
   }
   const auto values = [&](uint32_t part) -> Pair(&)[4] { return scratch.values[task.once ? part % 4 : part]; };
   const uint32_t parts = kTokenSteps * groups;
-  if (widen) WidenValues(task, 0, 0, values(0));
+  if (widen) WidenValues<type>(task, 0, 0, values(0));
   for (uint32_t part = 0; part < parts; ++part) {
     const uint32_t next = part + 1, left = tiles - part / kTokenSteps * 4;
-    if (widen && next < parts) WidenValues(task, next % kTokenSteps, next / kTokenSteps * 64, values(next));
+    if (widen && next < parts) WidenValues<type>(task, next % kTokenSteps, next / kTokenSteps * 64, values(next));
     float* out = acc + part / kTokenSteps * 64;
     if (part % kTokenSteps == 0) {
       LoadTile<0>(out, stride_bytes);
@@ -246,7 +300,7 @@ KVIST_INLINE void AddValues(const Task& task, uint32_t first, uint32_t rows, boo
       if (left > 2) LoadTile<2>(out + 32, stride_bytes);
       if (left > 3) LoadTile<3>(out + 48, stride_bytes);
     }
-    AddSplitProducts(scratch.weights[part % kTokenSteps], values(part));
+    AddSplitProducts<type>(scratch.weights[part % kTokenSteps], values(part));
     if (part % kTokenSteps != kTokenSteps - 1) continue;
     StoreTile<0>(out, stride_bytes);
     if (left > 1) StoreTile<1>(out + 16, stride_bytes);
@@ -258,6 +312,31 @@ KVIST_INLINE void AddValues(const Task& task, uint32_t first, uint32_t rows, boo
 /// y = fma(x, b, y * a) of n floats, a multiple of 16.
 KVIST_INLINE void MergeRow(const float* x, float b, float* y, float a, size_t n) {
   for (size_t i = 0; i < n; i += 16) Store(y + i, Fma(Load(x + i), Set(b), Mul(Load(y + i), Set(a))));
+}
+
+template <KvType type>
+__attribute__((noinline)) void AttendStored(const AttendShape& shape, const std::byte* queries, const AttendTile& tile,
+                                            const AttendSums& sums) {
+  alignas(64) Scratch scratch;
+  const uint32_t rows = shape.tokens * shape.group, steps = StepsOf(shape.key_dim);
+  uint64_t seen = 0;
+  for (uint32_t t = 0; t < shape.tokens; ++t) seen |= tile.visible[t];
+  if (seen == 0) return;
+  const Task task{shape, tile, sums, reinterpret_cast<const Pair*>(queries), seen, rows <= kTileRows};
+  uint32_t configured = 0;
+  bool widen = true;
+  for (uint32_t first = 0; first < rows; first += kTileRows) {
+    const uint32_t count = rows - first < kTileRows ? rows - first : kTileRows;
+    uint64_t any = 0;
+    for (uint32_t t = first / shape.group; t <= (first + count - 1) / shape.group; ++t) any |= tile.visible[t];
+    if (any == 0) continue;
+    if (count != configured) ConfigureRows(configured = count);
+    Scores<type>(task, task.queries + first / kTileRows * steps, widen, scratch);
+    Soften<type>(shape, tile, first, count, sums, scratch);
+    AddValues<type>(task, first, count, widen, scratch);
+    widen = false;
+  }
+  ReleaseTiles();
 }
 
 }  // namespace
@@ -285,26 +364,11 @@ void AttendPrepare(const AttendShape& shape, const float* queries, size_t stride
 }
 
 void Attend(const AttendShape& shape, const std::byte* queries, const AttendTile& tile, const AttendSums& sums) {
-  alignas(64) Scratch scratch;
-  const uint32_t rows = shape.tokens * shape.group, steps = StepsOf(shape.key_dim);
-  uint64_t seen = 0;
-  for (uint32_t t = 0; t < shape.tokens; ++t) seen |= tile.visible[t];
-  if (seen == 0) return;
-  const Task task{shape, tile, sums, reinterpret_cast<const Pair*>(queries), seen, rows <= kTileRows};
-  uint32_t configured = 0;
-  bool widen = true;
-  for (uint32_t first = 0; first < rows; first += kTileRows) {
-    const uint32_t count = rows - first < kTileRows ? rows - first : kTileRows;
-    uint64_t any = 0;
-    for (uint32_t t = first / shape.group; t <= (first + count - 1) / shape.group; ++t) any |= tile.visible[t];
-    if (any == 0) continue;
-    if (count != configured) ConfigureRows(configured = count);
-    Scores(task, task.queries + first / kTileRows * steps, widen, scratch);
-    Soften(shape, tile, first, count, sums, scratch);
-    AddValues(task, first, count, widen, scratch);
-    widen = false;
+  if (shape.kv_type == KvType::kF16) {
+    AttendStored<KvType::kF16>(shape, queries, tile, sums);
+  } else {
+    AttendStored<KvType::kQ8>(shape, queries, tile, sums);
   }
-  ReleaseTiles();
 }
 
 void AttendMerge(const AttendShape& shape, const AttendSums& from, const AttendSums& sums) {

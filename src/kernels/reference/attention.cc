@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -8,10 +10,50 @@
 namespace kvist::kernels::reference {
 namespace {
 
-uint16_t ToPage(float value) {
+uint16_t ToHalf(float value) {
   value = 65504.0f < value ? 65504.0f : value;
   value = -65504.0f > value ? -65504.0f : value;
   return F32ToF16(value);
+}
+
+/// Factors of a row of kQ8: x is about integer * scale, integer is x * inverse rounded.
+struct ByteScale {
+  float scale, inverse;
+};
+
+ByteScale ScaleOf(const float* row, uint32_t width) {
+  uint32_t amax_bits = 0;
+  for (uint32_t i = 0; i < width; ++i) amax_bits = std::max(amax_bits, std::bit_cast<uint32_t>(row[i]) & 0x7fffffffu);
+  const float amax = std::bit_cast<float>(amax_bits);
+  if (amax_bits >= 0x7f800000u) return {std::numeric_limits<float>::quiet_NaN(), 0};
+  if (amax < 0x1p-120f) return {0, 0};
+  return {amax / 127.0f, 127.0f / amax};
+}
+
+/// Writes a row whose element i has the place at(i) among the numbers of its page.
+template <class Place>
+void StoreRow(KvType type, const float* row, uint32_t width, uint32_t slot, std::byte* page, Place at) {
+  if (type == KvType::kF16) {
+    for (uint32_t i = 0; i < width; ++i) reinterpret_cast<uint16_t*>(page)[at(i)] = ToHalf(row[i]);
+    return;
+  }
+  const ByteScale factors = ScaleOf(row, width);
+  reinterpret_cast<float*>(page)[slot] = factors.scale;
+  auto* bytes = reinterpret_cast<int8_t*>(page + kKvScaleBytes);
+  for (uint32_t i = 0; i < width; ++i) {
+    bytes[at(i)] = factors.inverse == 0 ? int8_t{0} : static_cast<int8_t>(std::nearbyint(row[i] * factors.inverse));
+  }
+}
+
+/// Number `at` of a page, without its scale.
+float NumberOf(KvType type, const std::byte* page, size_t at) {
+  if (type == KvType::kF16) return F16ToF32(reinterpret_cast<const uint16_t*>(page)[at]);
+  return reinterpret_cast<const int8_t*>(page + kKvScaleBytes)[at];
+}
+
+/// x times the scale of a token, if the page has scales.
+float Scaled(KvType type, const std::byte* page, uint32_t token, float x) {
+  return type == KvType::kF16 ? x : x * reinterpret_cast<const float*>(page)[token];
 }
 
 float Larger(float a, float b) {
@@ -40,10 +82,11 @@ void FoldBlocks(const float values[kTileTokens], Combine combine, float lanes[kP
   }
 }
 
-float Score(const AttendShape& shape, const float* query, const uint16_t* keys, uint32_t token) {
+float Score(const AttendShape& shape, const float* query, const std::byte* keys, uint32_t token) {
   float c[4] = {};
   for (uint32_t i = 0; i < shape.key_dim; ++i) {
-    c[i % 4] = std::fma(query[i], F16ToF32(keys[i * kPageTokens + token]), c[i % 4]);
+    const float key = NumberOf(shape.kv_type, keys, size_t{i} * kPageTokens + token);
+    c[i % 4] = std::fma(query[i], Scaled(shape.kv_type, keys, token, key), c[i % 4]);
   }
   float score = (c[0] + c[1]) + (c[2] + c[3]);
   return shape.softcap == 0.0f ? score : shape.softcap * Tanh(score / shape.softcap);
@@ -70,19 +113,21 @@ void AttendRow(const AttendShape& shape, const float* query, const AttendTile& t
     acc[i] = acc[i] * correction;
     for (uint32_t t = 0; t < kTileTokens; ++t) {
       if (!sees(t)) continue;
-      acc[i] = std::fma(p[t], F16ToF32(tile.values[t / kPageTokens][t % kPageTokens * shape.value_dim + i]), acc[i]);
+      const std::byte* page = tile.values[t / kPageTokens];
+      const float value = NumberOf(shape.kv_type, page, size_t{t % kPageTokens} * shape.value_dim + i);
+      acc[i] = std::fma(Scaled(shape.kv_type, page, t % kPageTokens, p[t]), value, acc[i]);
     }
   }
 }
 
 }  // namespace
 
-void StoreKey(const float* row, uint32_t width, uint32_t slot, uint16_t* page) {
-  for (uint32_t i = 0; i < width; ++i) page[i * kPageTokens + slot] = ToPage(row[i]);
+void StoreKey(KvType type, const float* row, uint32_t width, uint32_t slot, std::byte* page) {
+  StoreRow(type, row, width, slot, page, [slot](uint32_t i) { return size_t{i} * kPageTokens + slot; });
 }
 
-void StoreValue(const float* row, uint32_t width, uint32_t slot, uint16_t* page) {
-  for (uint32_t i = 0; i < width; ++i) page[slot * width + i] = ToPage(row[i]);
+void StoreValue(KvType type, const float* row, uint32_t width, uint32_t slot, std::byte* page) {
+  StoreRow(type, row, width, slot, page, [slot, width](uint32_t i) { return size_t{slot} * width + i; });
 }
 
 size_t AttendQueryBytes(const AttendShape& shape) {
