@@ -80,22 +80,24 @@ std::string_view NameOf(kernels::PeakKind kind) {
   return "";
 }
 
-lab::Work WorkOf(const model::Model& model, const lab::Speed& speed, uint32_t tokens_per_step_max) {
+lab::Work WorkOf(const model::Model& model, KvType kv_type, const lab::Speed& speed, uint32_t tokens_per_step_max) {
   lab::Work work;
   if (speed.kind == lab::SpeedKind::kDecode) {
-    for (uint32_t t = 0; t < speed.tokens; ++t) work += lab::WorkOfStep(model, speed.batch, 1, speed.depth + t, true);
+    for (uint32_t t = 0; t < speed.tokens; ++t)
+      work += lab::WorkOfStep(model, kv_type, speed.batch, 1, speed.depth + t, true);
     return work;
   }
   for (uint32_t done = 0; done < speed.tokens;) {
     const uint32_t chunk = std::min(speed.tokens - done, tokens_per_step_max);
-    work += lab::WorkOfStep(model, 1, chunk, speed.depth + done, done + chunk == speed.tokens);
+    work += lab::WorkOfStep(model, kv_type, 1, chunk, speed.depth + done, done + chunk == speed.tokens);
     done += chunk;
   }
   return work;
 }
 
-Judged Judge(const lab::Speed& speed, const model::Model& model, uint32_t tokens_per_step_max, const Machine& machine) {
-  Judged judged{.speed = speed, .work = WorkOf(model, speed, tokens_per_step_max)};
+Judged Judge(const lab::Speed& speed, const runtime::Runtime& runtime, const Machine& machine) {
+  const uint32_t tokens_per_step_max = runtime.executor->Limits().tokens_per_step_max;
+  Judged judged{.speed = speed, .work = WorkOf(*runtime.model, runtime.kv_type, speed, tokens_per_step_max)};
   const double memory_s = judged.work.bytes / machine.bytes_per_s;
   const double arithmetic_s =
       machine.multiply_adds_per_s > 0 ? judged.work.multiply_adds / machine.multiply_adds_per_s : 0;
@@ -137,8 +139,7 @@ absl::StatusOr<BenchRun> Measure(BenchFlags& flags) {
   bandwidth.Measure(kBandwidthRounds);
   run.machine.bytes_per_s = bandwidth.MedianBytesPerS();
   run.machine.buffer_bytes = bandwidth.buffer_bytes();
-  for (const lab::Speed& speed : speeds)
-    run.results.push_back(Judge(speed, model, run.runtime->executor->Limits().tokens_per_step_max, run.machine));
+  for (const lab::Speed& speed : speeds) run.results.push_back(Judge(speed, *run.runtime, run.machine));
   return run;
 }
 
@@ -149,8 +150,8 @@ double HostMicroseconds(const lab::Speed& speed) {
 
 void PrintTable(const BenchRun& run) {
   const Machine& machine = run.machine;
-  fmt::print("{}: {}, {} threads, {}; loaded in {:.2f} s\n", run.runtime->model_id, run.type, run.runtime->threads,
-             run.isa(), run.load_s);
+  fmt::print("{}: {}, {} threads, {}, keys and values in {}; loaded in {:.2f} s\n", run.runtime->model_id, run.type,
+             run.runtime->threads, run.isa(), KvTypeName(run.runtime->kv_type), run.load_s);
   fmt::print("this machine: reads {:.1f} GB/s (buffer of {})", machine.bytes_per_s * 1e-9,
              FormatByteSize(machine.buffer_bytes));
   if (machine.multiply_adds_per_s > 0) {
@@ -179,7 +180,8 @@ boost::json::object Common(const BenchRun& run, std::string_view name, std::stri
           {"model", run.runtime->model_id},
           {"type", run.type},
           {"threads", run.runtime->threads},
-          {"isa", run.isa()}};
+          {"isa", run.isa()},
+          {"kv_type", KvTypeName(run.runtime->kv_type)}};
 }
 
 void PrintJson(const BenchRun& run) {

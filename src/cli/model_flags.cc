@@ -48,6 +48,9 @@ void AddModelFlags(CLI::App& command, ModelFlags& flags) {
       ->transform(WholeNumber(0, 1024));
   command.add_option("--isa", flags.runtime.isa, "Instruction set: reference, avx2, avx512 or amx; else the fastest");
   command.add_option("--kv-memory", flags.kv_memory, "Memory for keys and values, e.g. 4GiB; else by what is free");
+  command.add_option("--kv-type", flags.kv_type, "How keys and values are kept: f16, or q8 in half the memory")
+      ->check(CLI::IsMember({std::string(KvTypeName(KvType::kF16)), std::string(KvTypeName(KvType::kQ8))}))
+      ->capture_default_str();
 }
 
 absl::StatusOr<runtime::RuntimeOptions> ResolveOptions(const ModelFlags& flags) {
@@ -58,6 +61,7 @@ absl::StatusOr<runtime::RuntimeOptions> ResolveOptions(const ModelFlags& flags) 
     options.kv_memory_bytes = *bytes;
     if (options.kv_memory_bytes == 0) return absl::InvalidArgumentError("--kv-memory must be more than 0");
   }
+  options.kv_type = FindKvType(flags.kv_type).value();
   KVIST_ASSIGN_OR_RETURN(options.model_path, ResolveModel(flags.model));
   options.progress = LoadingProgress();
   return options;

@@ -16,11 +16,12 @@ namespace kvist::cli {
 struct ModelFlags {
   std::string model;  ///< As given; empty = the default model.
   std::string kv_memory;
+  std::string kv_type = "f16";
   runtime::RuntimeOptions runtime;
 };
 
-/// -t/--threads, --isa and --kv-memory. The command adds MODEL and -c/--context itself, where they have its own
-/// meaning.
+/// -t/--threads, --isa, --kv-memory and --kv-type. The command adds MODEL and -c/--context itself, where they have its
+/// own meaning.
 void AddModelFlags(CLI::App& command, ModelFlags& flags);
 
 /// What the flags ask for: the model found, sizes read, progress on a terminal. Errors: those of ResolveModel and

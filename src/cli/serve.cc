@@ -43,7 +43,8 @@ struct ServeFlags {
 /// A number that changes with the program, the model file and what may change its output.
 std::string FingerprintOf(const runtime::Runtime& runtime) {
   uint64_t hash = Mix64(runtime.model->file->file_bytes());
-  for (const char c : runtime.model_id + "/" + std::string(runtime.executor->Name()) + "/" + KVIST_VERSION) {
+  for (const char c : runtime.model_id + "/" + std::string(runtime.executor->Name()) + "/" +
+                          std::string(KvTypeName(runtime.kv_type)) + "/" + KVIST_VERSION) {
     hash = Mix64(hash ^ static_cast<unsigned char>(c));
   }
   char text[32];
@@ -72,8 +73,8 @@ serve::ServedModel ServedModelOf(const runtime::Runtime& runtime, const ChatEnco
 void LogMemory(const runtime::Runtime& runtime, uint64_t free_bytes) {
   const step::ExecutorLimits& limits = runtime.executor->Limits();
   const uint64_t tokens = runtime.engine->Stats().kv_frames * limits.block_tokens;
-  spdlog::info("KV memory: {} for {} tokens, from {} free", FormatByteSize(runtime.kv_bytes), FormatCount(tokens),
-               FormatByteSize(free_bytes));
+  spdlog::info("KV memory: {} for {} tokens in {}, from {} free", FormatByteSize(runtime.kv_bytes), FormatCount(tokens),
+               KvTypeName(runtime.kv_type), FormatByteSize(free_bytes));
   if (runtime.engine->context_tokens_max() < limits.context_tokens_max) {
     spdlog::warn("the context is cut to {} tokens by KV memory; --kv-memory gives it more",
                  FormatCount(runtime.engine->context_tokens_max()));
@@ -127,6 +128,7 @@ absl::Status Serve(ServeFlags& flags) {
                                        {"threads", runtime->threads},
                                        {"executor", runtime->executor->Name()},
                                        {"kv_bytes", runtime->kv_bytes},
+                                       {"kv_type", KvTypeName(runtime->kv_type)},
                                        {"context_tokens_max", runtime->engine->context_tokens_max()}};
     std::printf("%s\n", boost::json::serialize(ready).c_str());
     std::fflush(stdout);

@@ -75,11 +75,16 @@ TEST(Work, CountsWeightsHeadAndAttention) {
   auto model = model::LoadModel(KVIST_SOURCE_DIR "/models/default-q8_0.gguf");
   ASSERT_TRUE(model.ok()) << model.status();
   const model::ModelSpec& spec = (*model)->spec;
-  const Work one = WorkOfStep(**model, 1, 1, 0, true), two = WorkOfStep(**model, 2, 1, 0, true);
-  const Work later = WorkOfStep(**model, 1, 1, 100, true), unsampled = WorkOfStep(**model, 1, 1, 0, false);
+  const Work one = WorkOfStep(**model, KvType::kF16, 1, 1, 0, true),
+             two = WorkOfStep(**model, KvType::kF16, 2, 1, 0, true);
+  const Work later = WorkOfStep(**model, KvType::kF16, 1, 1, 100, true),
+             unsampled = WorkOfStep(**model, KvType::kF16, 1, 1, 0, false);
   const double kv_token = 2.0 * spec.layers * spec.kv_heads * (spec.key_width + spec.value_width);
   EXPECT_DOUBLE_EQ(later.bytes - one.bytes, 100 * kv_token);
   EXPECT_DOUBLE_EQ(two.bytes - one.bytes, kv_token);  // Weights are read once.
+  const double q8_bytes =
+      WorkOfStep(**model, KvType::kQ8, 1, 1, 100, true).bytes - WorkOfStep(**model, KvType::kQ8, 1, 1, 0, true).bytes;
+  EXPECT_DOUBLE_EQ(q8_bytes, 100.0 * spec.layers * spec.kv_heads * (spec.key_width + spec.value_width + 2 * 4));
   EXPECT_DOUBLE_EQ(two.multiply_adds, 2 * one.multiply_adds);
   EXPECT_DOUBLE_EQ(one.multiply_adds - unsampled.multiply_adds, double{1} * spec.vocab_size * spec.width);
   EXPECT_DOUBLE_EQ(later.multiply_adds - one.multiply_adds,
@@ -96,10 +101,12 @@ TEST(Work, ExpertsAreThoseThatSomebodyIsExpectedToNeed) {
   auto model = model::LoadModel(KVIST_SOURCE_DIR "/tests/golden/qwen3moe.gguf");
   ASSERT_TRUE(model.ok()) << model.status();
   constexpr double kExpert = 3.0 * 32 * 64;  // Elements, F16; two of eight are used, in two layers.
-  const Work one = WorkOfStep(**model, 1, 1, 0, false), many = WorkOfStep(**model, 1, 512, 0, false);
+  const Work one = WorkOfStep(**model, KvType::kF16, 1, 1, 0, false),
+             many = WorkOfStep(**model, KvType::kF16, 1, 512, 0, false);
   const double kv_token = 2.0 * 2 * 2 * (16 + 16);
   EXPECT_NEAR(many.bytes - one.bytes, 2 * (8 - 2) * kExpert * 2 + 511 * kv_token, 1e-3);
-  const Work next = WorkOfStep(**model, 1, 1, 1, false), two = WorkOfStep(**model, 1, 2, 0, false);
+  const Work next = WorkOfStep(**model, KvType::kF16, 1, 1, 1, false),
+             two = WorkOfStep(**model, KvType::kF16, 1, 2, 0, false);
   const double dense = 2 * (64.0 * (64 + 2 * 32) + 64 * 64 + 64 * 8);
   const double pair = 2.0 * 4 * (16 + 16);  // A token's attention to one key, both layers.
   EXPECT_DOUBLE_EQ(next.multiply_adds - one.multiply_adds, pair);
@@ -114,7 +121,7 @@ TEST(Work, RowsOfAFusedTensorAreCountedOnce) {
   for (const GgufTensor& tensor : (*model)->file->tensors()) {
     if (tensor.dims.size() == 2) bytes += static_cast<double>(tensor.bytes.size());
   }
-  EXPECT_DOUBLE_EQ(WorkOfStep(**model, 1, 1, 0, true).bytes, bytes + 2.0 * 2 * (16 + 16));
+  EXPECT_DOUBLE_EQ(WorkOfStep(**model, KvType::kF16, 1, 1, 0, true).bytes, bytes + 2.0 * 2 * (16 + 16));
 }
 
 TEST(Roofline, EveryPointIsDrawnAndTextIsEscaped) {

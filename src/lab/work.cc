@@ -7,8 +7,6 @@
 namespace kvist::lab {
 namespace {
 
-constexpr double kBytesOfF16 = 2;
-
 /// Keys that `tokens` rows after `depth` look at, all rows together and the distinct ones.
 struct View {
   double pairs, keys;
@@ -31,7 +29,8 @@ double ExpertsNeeded(const model::ExpertSpec& experts, double rows) {
   return experts.count * (1.0 - std::pow(idle, rows));
 }
 
-Work WorkOfStep(const model::Model& model, uint32_t sequences, uint32_t tokens, uint32_t depth, bool sample) {
+Work WorkOfStep(const model::Model& model, KvType kv_type, uint32_t sequences, uint32_t tokens, uint32_t depth,
+                bool sample) {
   const model::ModelSpec& spec = model.spec;
   Work work;
   for (const model::Op& op : model.graph.ops) {
@@ -54,7 +53,8 @@ Work WorkOfStep(const model::Model& model, uint32_t sequences, uint32_t tokens, 
     } else if (const auto* attention = std::get_if<model::Attention>(&op)) {
       const View view = ViewOf(tokens, depth, attention->window);
       const double width = double{1} * spec.key_width + spec.value_width;
-      work.bytes += sequences * view.keys * spec.kv_heads * width * kBytesOfF16;
+      const size_t pages_bytes = KvPageBytes(kv_type, spec.key_width) + KvPageBytes(kv_type, spec.value_width);
+      work.bytes += sequences * view.keys * spec.kv_heads * static_cast<double>(pages_bytes) / kKvPageTokens;
       work.multiply_adds += sequences * view.pairs * spec.heads * width;
     }
   }

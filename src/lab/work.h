@@ -7,12 +7,13 @@
 #include <cstdint>
 
 #include "model/model.h"
+#include "tensor/kv_type.h"
 
 namespace kvist::lab {
 
 struct Work {
   /// Weights once a step as they lie in the file (of experts, those that ExpertsNeeded expects), keys and values once a
-  /// step, f16.
+  /// step.
   double bytes = 0;
   double multiply_adds = 0;  ///< Of the matrix products and of attention.
 
@@ -30,6 +31,7 @@ double ExpertsNeeded(const model::ExpertSpec& experts, double rows);
 
 /// One step in which each of `sequences` goes on by `tokens` after `depth` tokens; the last row of each is sampled when
 /// `sample`.
-Work WorkOfStep(const model::Model& model, uint32_t sequences, uint32_t tokens, uint32_t depth, bool sample);
+Work WorkOfStep(const model::Model& model, KvType kv_type, uint32_t sequences, uint32_t tokens, uint32_t depth,
+                bool sample);
 
 }  // namespace kvist::lab

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "tensor/kv_type.h"
 
 namespace kvist {
 namespace {
@@ -85,8 +86,7 @@ absl::StatusOr<uint64_t> KvHeadsOfAllLayers(const GgufFile& file, const std::str
   return heads;
 }
 
-absl::StatusOr<uint64_t> KvBytesPerToken(const GgufFile& file, const ModelSummary& summary) {
-  constexpr uint64_t kF16Bytes = 2;
+absl::StatusOr<uint64_t> KvBytesPerToken(const GgufFile& file, const ModelSummary& summary, KvType type) {
   const std::string& arch = summary.architecture;
   if (arch.empty()) return absl::NotFoundError("key \"general.architecture\" is missing");
   if (file.Has(arch + ".attention.kv_lora_rank"))
@@ -98,7 +98,8 @@ absl::StatusOr<uint64_t> KvBytesPerToken(const GgufFile& file, const ModelSummar
     return absl::NotFoundError("head sizes are neither stored nor follow from embedding_length and head_count");
   }
   uint64_t bytes = 0;
-  const uint64_t head_bytes = (uint64_t{*summary.key_length} + *summary.value_length) * kF16Bytes;
+  const uint64_t head_bytes =
+      (KvPageBytes(type, *summary.key_length) + KvPageBytes(type, *summary.value_length)) / kKvPageTokens;
   if (__builtin_mul_overflow(heads, head_bytes, &bytes)) return absl::OutOfRangeError("the numbers are absurd");
   return bytes;
 }
@@ -146,7 +147,8 @@ std::vector<std::pair<const char*, std::optional<uint64_t>>> ShapeFields(const M
           {"expert_used_count", s.expert_used_count},
           {"expert_feed_forward_length", s.expert_feed_forward_length},
           {"active_parameters", s.active_parameters},
-          {"kv_bytes_per_token_f16", s.kv_bytes_per_token_f16}};
+          {"kv_bytes_per_token_f16", s.kv_bytes_per_token_f16},
+          {"kv_bytes_per_token_q8", s.kv_bytes_per_token_q8}};
 }
 
 boost::json::value NumberOrNull(double value) {
@@ -280,10 +282,13 @@ ModelSummary Summarize(const GgufFile& file) {
   summary.expert_feed_forward_length = Number(file, arch + ".expert_feed_forward_length");
   CountTensors(file, summary);
   summary.active_parameters = ActiveParameters(file, summary);
-  if (absl::StatusOr<uint64_t> bytes = KvBytesPerToken(file, summary); bytes.ok()) {
-    summary.kv_bytes_per_token_f16 = *bytes;
-  } else {
-    summary.kv_unknown_because = std::string(bytes.status().message());
+  for (const KvType type : {KvType::kF16, KvType::kQ8}) {
+    absl::StatusOr<uint64_t> bytes = KvBytesPerToken(file, summary, type);
+    if (bytes.ok()) {
+      (type == KvType::kF16 ? summary.kv_bytes_per_token_f16 : summary.kv_bytes_per_token_q8) = *bytes;
+    } else {
+      summary.kv_unknown_because = std::string(bytes.status().message());
+    }
   }
   return summary;
 }

@@ -44,7 +44,8 @@ struct ModelSummary {
   std::vector<DTypeTotal> types;  ///< Most bytes first.
   /// Sum over layers of KV heads * (key_length + value_length) * 2 bytes.
   std::optional<uint64_t> kv_bytes_per_token_f16;
-  std::string kv_unknown_because;  ///< Set when the number is absent.
+  std::optional<uint64_t> kv_bytes_per_token_q8;  ///< The same with one byte a number and scales (KvPageBytes).
+  std::string kv_unknown_because;                 ///< Set when the numbers are absent.
 };
 
 ModelSummary Summarize(const GgufFile& file);
@@ -56,7 +57,7 @@ struct InspectOptions {
 };
 
 /// {"file","version","parts","file_bytes","architecture","name","tokenizer","parameters","tensors_count","tensor_bytes",
-/// "types":[{"type","tensors","parameters","bytes"}],"context_length",...,"kv_bytes_per_token_f16","metadata":{key:
+/// "types":[{"type","tensors","parameters","bytes"}],"context_length",...,"kv_bytes_per_token_f16","kv_bytes_per_token_q8","metadata":{key:
 /// value}, "tensors":[{"name","type","dims","bytes"}]}. An array in "metadata" is {"type","count","first":[...]}. What
 /// is not known is null. Bytes that are not UTF-8 become U+FFFD.
 boost::json::object InspectJson(const GgufFile& file, const InspectOptions& options = {});
