@@ -64,8 +64,8 @@ uint64_t Visible(const ViewBlock& block, uint32_t block_start, uint32_t query, u
 /// each: too short for the processor to foresee.
 void Prefetch(const DenseTask& task, size_t first) {
   constexpr size_t kLine = 64;
-  const size_t key_bytes = KvPageBytes(task.kv_type, task.key_dim);
-  const size_t value_bytes = KvPageBytes(task.kv_type, task.value_dim);
+  const size_t key_bytes = KvKeyPageBytes(task.kv_type, task.key_dim);
+  const size_t value_bytes = KvValuePageBytes(task.kv_type, task.value_dim);
   const size_t end = std::min(task.view.size(), first + kTileBlocks);
   for (size_t block = first; block < end; ++block) {
     const std::byte* keys = task.view[block].frame + task.key_offset;

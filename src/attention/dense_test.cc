@@ -39,11 +39,11 @@ struct Problem {
 
   Problem(KvType kv_type, uint32_t blocks, uint32_t query_tokens, Prng& prng) : tokens(query_tokens), type(kv_type) {
     const kernels::KernelTable& k = kernels::KernelsFor(kernels::Isa::kReference);
-    const size_t page_bytes = KvPageBytes(type, kKeyDim) + KvPageBytes(type, kValueDim);
+    const size_t page_bytes = KvKeyPageBytes(type, kKeyDim) + KvValuePageBytes(type, kValueDim);
     for (uint32_t b = 0; b < blocks; ++b) {
       frames.emplace_back((page_bytes + 63) / 64);
       std::byte* page = frames.back().data()->bytes;
-      std::byte* value_page = page + KvPageBytes(type, kKeyDim);
+      std::byte* value_page = page + KvKeyPageBytes(type, kKeyDim);
       ViewBlock block{frames.back().data()->bytes, 0, kPageTokens};
       if (prng.Below(4) == 0) {
         block.begin = static_cast<uint16_t>(prng.Below(kPageTokens));
@@ -78,7 +78,7 @@ struct Problem {
             .out = out + size_t{first} * kGroup * kValueDim,
             .out_stride = kGroup * kValueDim,
             .key_offset = 0,
-            .value_offset = KvPageBytes(type, kKeyDim),
+            .value_offset = KvKeyPageBytes(type, kKeyDim),
             .group = kGroup,
             .key_dim = kKeyDim,
             .value_dim = kValueDim,

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "kernels/kernels_testutil.h"
@@ -49,8 +50,8 @@ struct Problem {
         blocks(blocks_count),
         keys(RandomRow(numbers, size_t{blocks} * kPageTokens * key_dim, prng)),
         values(RandomRow(numbers, size_t{blocks} * kPageTokens * value_dim, prng)),
-        key_pages(blocks * KvPageBytes(type, key_dim)),
-        value_pages(blocks * KvPageBytes(type, value_dim)) {
+        key_pages(blocks * KvKeyPageBytes(type, key_dim)),
+        value_pages(blocks * KvValuePageBytes(type, value_dim)) {
     const KernelTable& k = KernelsFor(Isa::kReference);
     for (uint32_t t = 0; t < blocks * kPageTokens; ++t) {
       const uint32_t b = t / kPageTokens, slot = t % kPageTokens;
@@ -58,18 +59,26 @@ struct Problem {
       float* value = &values[size_t{t} * value_dim];
       k.store_key(type, key, key_dim, slot, KeyPage(b));
       k.store_value(type, value, value_dim, slot, ValuePage(b));
-      for (uint32_t i = 0; i < key_dim; ++i) key[i] = At(KeyPage(b), i * kPageTokens + slot, slot);
-      for (uint32_t i = 0; i < value_dim; ++i) value[i] = At(ValuePage(b), slot * value_dim + i, slot);
+      for (uint32_t i = 0; i < key_dim; ++i) key[i] = KeyAt(b, slot, i);
+      for (uint32_t i = 0; i < value_dim; ++i) value[i] = ValueAt(b, slot, i);
     }
   }
 
-  std::byte* KeyPage(uint32_t block) { return key_pages.data() + block * KvPageBytes(type, key_dim); }
-  std::byte* ValuePage(uint32_t block) { return value_pages.data() + block * KvPageBytes(type, value_dim); }
+  std::byte* KeyPage(uint32_t block) { return key_pages.data() + block * KvKeyPageBytes(type, key_dim); }
+  std::byte* ValuePage(uint32_t block) { return value_pages.data() + block * KvValuePageBytes(type, value_dim); }
 
-  float At(const std::byte* page, size_t index, uint32_t slot) const {
+  uint32_t KeyScales() const { return (key_dim + kKvKeyBlock - 1) / kKvKeyBlock; }
+
+  float KeyAt(uint32_t block, uint32_t slot, uint32_t i) {
+    return At(KeyPage(block), KeyScales(), i * kPageTokens + slot, i / kKvKeyBlock * kPageTokens + slot);
+  }
+  float ValueAt(uint32_t block, uint32_t slot, uint32_t i) {
+    return At(ValuePage(block), 1, slot * value_dim + i, slot);
+  }
+  float At(const std::byte* page, uint32_t scales, size_t index, size_t scale) const {
     if (type == KvType::kF16) return F16ToF32(reinterpret_cast<const uint16_t*>(page)[index]);
-    return static_cast<float>(reinterpret_cast<const int8_t*>(page + kKvScaleBytes)[index]) *
-           reinterpret_cast<const float*>(page)[slot];
+    return static_cast<float>(reinterpret_cast<const int8_t*>(page + scales * kKvScaleBytes)[index]) *
+           reinterpret_cast<const float*>(page)[scale];
   }
 
   /// Puts what a reused page may hold in place of a token.
@@ -77,16 +86,18 @@ struct Problem {
     constexpr uint16_t kHalves[] = {0x7e00, 0xfc00, 0x7c00, 0xffff, 0x7bff};
     constexpr float kScales[] = {std::numeric_limits<float>::quiet_NaN(), -kInf, kInf, 3e38f, -1.0f};
     const uint32_t b = token / kPageTokens, slot = token % kPageTokens;
-    const auto spoil = [&](std::byte* page, size_t index) {
+    const auto spoil = [&](std::byte* page, uint32_t scales, size_t index, size_t scale) {
       if (type == KvType::kF16) {
         reinterpret_cast<uint16_t*>(page)[index] = kHalves[prng.Below(5)];
       } else {
-        reinterpret_cast<int8_t*>(page + kKvScaleBytes)[index] = static_cast<int8_t>(prng.Next());
-        reinterpret_cast<float*>(page)[slot] = kScales[prng.Below(5)];
+        reinterpret_cast<int8_t*>(page + scales * kKvScaleBytes)[index] = static_cast<int8_t>(prng.Next());
+        reinterpret_cast<float*>(page)[scale] = kScales[prng.Below(5)];
       }
     };
-    for (uint32_t i = 0; i < key_dim; ++i) spoil(KeyPage(b), i * kPageTokens + slot);
-    for (uint32_t i = 0; i < value_dim; ++i) spoil(ValuePage(b), slot * value_dim + i);
+    for (uint32_t i = 0; i < key_dim; ++i) {
+      spoil(KeyPage(b), KeyScales(), i * kPageTokens + slot, i / kKvKeyBlock * kPageTokens + slot);
+    }
+    for (uint32_t i = 0; i < value_dim; ++i) spoil(ValuePage(b), 1, slot * value_dim + i, slot);
   }
 };
 
@@ -440,45 +451,60 @@ TEST(StoreTest, PagesHoldTheNearestHalfAndSaturate) {
   }
 }
 
-// The integers and the scale of a whole row, as quantize_rows makes them of a block: bit by bit, from the definition.
-TEST(StoreTest, PagesOfBytesHoldScaleAndIntegers) {
+/// Expects a block of kQ8 from the definition. @param integer  integer(i) is that of element i.
+template <class Integer>
+void ExpectBytes(std::span<const float> block, float scale, Integer integer) {
+  float amax = 0;
+  bool broken = false;
+  for (float x : block) broken |= !std::isfinite(x), amax = std::max(amax, std::abs(x));
+  const bool zero = broken || amax < 0x1p-120f;
+  if (broken) {
+    ASSERT_TRUE(std::isnan(scale));
+  } else {
+    ASSERT_EQ(scale, zero ? 0.0f : amax / 127.0f);
+  }
+  for (uint32_t i = 0; i < block.size(); ++i) {
+    ASSERT_EQ(integer(i), zero ? 0 : static_cast<int>(std::nearbyint(block[i] * (127.0f / amax)))) << block[i];
+  }
+}
+
+// Scales and integers as quantize_rows makes them of a block: bit by bit, from the definition. Nothing else is written.
+TEST(StoreTest, PagesOfBytesHoldScalesAndIntegers) {
   Prng prng(10);
+  constexpr uint32_t kSlot = 3;
   for (const uint32_t width : {1u, 7u, 8u, 16u, 30u, 31u, 33u, 64u, 100u, 256u, kHeadDimMax}) {
+    const uint32_t blocks = (width + kKvKeyBlock - 1) / kKvKeyBlock;
     for (uint32_t round = 0; round < 12; ++round) {
       std::vector<float> row = RandomRow(static_cast<Numbers>(round % 3), width, prng);
       if (round == 3) std::ranges::fill(row, -0.0f);
       if (round == 6) std::ranges::fill(row, 0x1p-121f);
-      if (round == 9) row[width / 2] = -0x1p-120f, row[0] = width == 1 ? row[0] : 0x1p-121f;
-      float amax = 0;
-      bool broken = false;
-      for (float x : row) broken |= !std::isfinite(x), amax = std::max(amax, std::abs(x));
-      const bool zero = broken || amax < 0x1p-120f;
-      const size_t bytes = KvPageBytes(KvType::kQ8, width);
-      ASSERT_EQ(bytes % 64, 0);
+      if (round == 9) row[width / 2] = -0x1p-120f;
       for (Isa isa : SupportedIsas()) {
-        Bytes keys(bytes), values(bytes);  // Filled with 0xa5.
-        KernelsFor(isa).store_key(KvType::kQ8, row.data(), width, 3, keys.data());
-        KernelsFor(isa).store_value(KvType::kQ8, row.data(), width, 3, values.data());
-        for (const Bytes* page : {&keys, &values}) {
-          const float* scales = reinterpret_cast<const float*>(page->data());
-          const auto* ints = reinterpret_cast<const int8_t*>(page->data() + kKvScaleBytes);
-          if (broken) {
-            ASSERT_TRUE(std::isnan(scales[3])) << IsaName(isa);
-          } else {
-            ASSERT_EQ(scales[3], zero ? 0.0f : amax / 127.0f) << IsaName(isa) << " width " << width;
-          }
-          for (uint32_t i = 0; i < width; ++i) {
-            const int expected = zero ? 0 : static_cast<int>(std::nearbyint(row[i] * (127.0f / amax)));
-            ASSERT_EQ(ints[page == &keys ? i * kPageTokens + 3 : 3 * width + i], expected)
-                << IsaName(isa) << " element " << i << " = " << row[i];
-          }
-          for (uint32_t i = 0; i < bytes; ++i) {
-            const uint32_t at = i - kKvScaleBytes;
-            const bool written = i < kKvScaleBytes ? i / 4 == 3
-                                 : page == &keys   ? at % kPageTokens == 3
-                                                   : at / width == 3;
-            ASSERT_TRUE(written || page->data()[i] == std::byte{0xa5}) << IsaName(isa) << " byte " << i;
-          }
+        SCOPED_TRACE(::testing::Message() << IsaName(isa) << ", width " << width << ", round " << round);
+        Bytes keys(KvKeyPageBytes(KvType::kQ8, width)), values(KvValuePageBytes(KvType::kQ8, width));
+        KernelsFor(isa).store_key(KvType::kQ8, row.data(), width, kSlot, keys.data());
+        KernelsFor(isa).store_value(KvType::kQ8, row.data(), width, kSlot, values.data());
+        const auto* key_scales = reinterpret_cast<const float*>(keys.data());
+        const auto* key_bytes = reinterpret_cast<const int8_t*>(keys.data() + blocks * kKvScaleBytes);
+        const auto* value_bytes = reinterpret_cast<const int8_t*>(values.data() + kKvScaleBytes);
+        for (uint32_t b = 0; b < blocks; ++b) {
+          const uint32_t first = b * kKvKeyBlock;
+          ExpectBytes(std::span<const float>(row).subspan(first, std::min(kKvKeyBlock, width - first)),
+                      key_scales[b * kPageTokens + kSlot],
+                      [&](uint32_t i) { return key_bytes[(first + i) * kPageTokens + kSlot]; });
+        }
+        ExpectBytes(row, reinterpret_cast<const float*>(values.data())[kSlot],
+                    [&](uint32_t i) { return value_bytes[kSlot * width + i]; });
+        // Other bytes are those of new memory. Slots of keys lie side by side among scales as among integers.
+        const uint32_t scales_end = blocks * kKvScaleBytes, numbers_end = scales_end + width * kPageTokens;
+        for (uint32_t i = 0; i < keys.size(); ++i) {
+          const uint32_t slot = i < scales_end ? i / 4 % kPageTokens : (i - scales_end) % kPageTokens;
+          const bool written = i < numbers_end && slot == kSlot;
+          ASSERT_TRUE(written || keys.data()[i] == std::byte{0xa5}) << "byte " << i;
+        }
+        for (uint32_t i = 0; i < values.size(); ++i) {
+          const bool written = i < kKvScaleBytes ? i / 4 == kSlot : (i - kKvScaleBytes) / width == kSlot;
+          ASSERT_TRUE(written || values.data()[i] == std::byte{0xa5}) << "byte " << i;
         }
       }
     }

@@ -99,7 +99,7 @@ struct AttentionGolden {
 
 constexpr AttentionGolden kAttention[] = {
     {KvType::kF16, 0x94c2a1b00e30f55a, 0xbe28ad85e0ed5b75},
-    {KvType::kQ8, 0x4fda4aecca555dad, 0x505cec53712a6c7b},
+    {KvType::kQ8, 0x47b9b9c68ccccc6f, 0x2c095b50792220c7},
 };
 
 class GoldenAttention : public ::testing::TestWithParam<AttentionGolden> {};
@@ -114,7 +114,7 @@ TEST_P(GoldenAttention, Attention) {
   const AttendShape shape{kTokens, 1, kDim, kDim, 0, type};
   for (Isa isa : SupportedIsas()) {
     const KernelTable& k = KernelsFor(isa);
-    const size_t page_bytes = KvPageBytes(type, kDim);
+    const size_t page_bytes = KvKeyPageBytes(type, kDim);
     testing::Bytes pages(2 * kBlocks * page_bytes);
     auto page = [&](uint32_t i) { return pages.data() + i * page_bytes; };
     for (uint32_t i = 0; i < kBlocks * kPageTokens; ++i) {

@@ -62,9 +62,11 @@ struct AttendShape {
   KvType kv_type;               ///< Of the pages.
 };
 
-/// Up to kTileBlocks blocks of one KV head and who sees which of their tokens. A page of KvPageBytes holds
+/// Up to kTileBlocks blocks of one KV head and who sees which of their tokens. Pages hold
 ///   kF16: keys f16 [key_dim][kPageTokens]; values f16 [kPageTokens][value_dim]
-///   kQ8:  scales f32 [kPageTokens], then the same with i8 numbers: token t's element is integer * scale[t]
+///   kQ8:  keys: scales f32 [key_dim / kKvKeyBlock, rounded up][kPageTokens], then i8 [key_dim][kPageTokens];
+///         values: scales f32 [kPageTokens], then i8 [kPageTokens][value_dim]
+/// and have KvKeyPageBytes and KvValuePageBytes.
 struct AttendTile {
   const std::byte* keys[kTileBlocks];    ///< 64-byte aligned; null: no block, nobody sees it.
   const std::byte* values[kTileBlocks];  ///< 64-byte aligned; null where keys are.
@@ -148,11 +150,11 @@ struct KernelTable {
 
   /// Writes one token's key into slot `slot` of a page of keys (AttendTile).
   ///   kF16: rounded to nearest even; values beyond the range of f16 (infinities too) become +-65504, NaN stays NaN.
-  ///   kQ8:  scale and integers of the whole row as quantize_rows has them for a block of 32: an infinity or NaN makes
-  ///         the scale NaN.
+  ///   kQ8:  scale and integers of each kKvKeyBlock elements as quantize_rows has them for a block, the last one may be
+  ///         shorter: an infinity or NaN makes the scale NaN.
   void (*store_key)(KvType type, const float* row, uint32_t width, uint32_t slot, std::byte* page);
 
-  /// The same into slot `slot` of a page of values.
+  /// The same into slot `slot` of a page of values; kQ8: the whole row is one block.
   void (*store_value)(KvType type, const float* row, uint32_t width, uint32_t slot, std::byte* page);
 
   /// Bytes that attend_prepare writes, a multiple of 64.
@@ -172,10 +174,10 @@ struct KernelTable {
   ///   m'     = max > tile ? max : tile;  c = exp(max - m');  p[t] = exp(s[t] - m')
   ///   sum    = fma(sum, c, (p of block 0 + of 1) + (2 + 3)), lane by lane
   ///   acc[i] = acc[i] * c, then for visible t in order acc[i] = fma(w[t], value[t][i], acc[i]);  max = m'
-  /// kF16: key[i][t] and value[t][i] are the stored numbers, w[t] = p[t]. kQ8: key[i][t] = float(integer) * scale[t];
-  /// value[t][i] = float(integer), w[t] = p[t] * scale[t] with the scales of the values' page. kAmx has an order of its
-  /// own (amx/attention.cc); what it shares with the others is that a row's bits do not depend on the other rows.
-  /// What hidden slots of the pages hold (NaN, garbage) has no influence.
+  /// kF16: key[i][t] and value[t][i] are the stored numbers, w[t] = p[t]. kQ8: key[i][t] = float(integer) * scale[i /
+  /// 32][t]; value[t][i] = float(integer), w[t] = p[t] * scale[t] with the scales of the values' page. kAmx has an
+  /// order of its own (amx/attention.cc); what it shares with the others is that a row's bits do not depend on the
+  /// other rows. What hidden slots of the pages hold (NaN, garbage) has no influence.
   /// @param queries  from attend_prepare.
   void (*attend)(const AttendShape& shape, const std::byte* queries, const AttendTile& tile, const AttendSums& sums);
 

@@ -83,7 +83,7 @@ void Attend(State& state, Isa isa, KvType type) {
   auto rows = static_cast<uint32_t>(state.range(0));
   Prng prng(4);
   std::vector<float> kv = testing::RandomRow(testing::Numbers::kPlain, kDim, prng);
-  const size_t page_bytes = KvPageBytes(type, kDim);
+  const size_t page_bytes = KvKeyPageBytes(type, kDim);  // Those of values are not larger.
   Bytes pages(2 * kBlocks * page_bytes);
   auto page = [&](uint32_t i) { return pages.data() + i * page_bytes; };
   for (uint32_t b = 0; b < kBlocks; ++b) {

@@ -11,9 +11,9 @@ TEST(PageLayoutTest, PagesLieSideBySideAndHaveTheBytesOfTheirType) {
     uint32_t key_width, value_width;
     uint64_t key_bytes, value_bytes;
   };
-  for (const Case& c :
-       {Case{KvType::kF16, 64, 128, 16 * 64 * 2, 16 * 128 * 2}, Case{KvType::kQ8, 64, 128, 64 + 16 * 64, 64 + 16 * 128},
-        Case{KvType::kQ8, 6, 5, 64 + 128, 64 + 128}}) {
+  for (const Case& c : {Case{KvType::kF16, 64, 128, 16 * 64 * 2, 16 * 128 * 2},
+                        Case{KvType::kQ8, 64, 128, 2 * 64 + 16 * 64, 64 + 16 * 128},
+                        Case{KvType::kQ8, 6, 5, 64 + 128, 64 + 128}, Case{KvType::kQ8, 33, 1, 2 * 64 + 576, 64 + 64}}) {
     const PageLayout layout = PageLayout::Dense(c.type, 3, 2, c.key_width, c.value_width);
     EXPECT_EQ(layout.type(), c.type);
     EXPECT_EQ(layout.layer_bytes(), 2 * (c.key_bytes + c.value_bytes));

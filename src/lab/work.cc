@@ -53,7 +53,7 @@ Work WorkOfStep(const model::Model& model, KvType kv_type, uint32_t sequences, u
     } else if (const auto* attention = std::get_if<model::Attention>(&op)) {
       const View view = ViewOf(tokens, depth, attention->window);
       const double width = double{1} * spec.key_width + spec.value_width;
-      const size_t pages_bytes = KvPageBytes(kv_type, spec.key_width) + KvPageBytes(kv_type, spec.value_width);
+      const size_t pages_bytes = KvKeyPageBytes(kv_type, spec.key_width) + KvValuePageBytes(kv_type, spec.value_width);
       work.bytes += sequences * view.keys * spec.kv_heads * static_cast<double>(pages_bytes) / kKvPageTokens;
       work.multiply_adds += sequences * view.pairs * spec.heads * width;
     }

@@ -99,7 +99,7 @@ absl::StatusOr<uint64_t> KvBytesPerToken(const GgufFile& file, const ModelSummar
   }
   uint64_t bytes = 0;
   const uint64_t head_bytes =
-      (KvPageBytes(type, *summary.key_length) + KvPageBytes(type, *summary.value_length)) / kKvPageTokens;
+      (KvKeyPageBytes(type, *summary.key_length) + KvValuePageBytes(type, *summary.value_length)) / kKvPageTokens;
   if (__builtin_mul_overflow(heads, head_bytes, &bytes)) return absl::OutOfRangeError("the numbers are absurd");
   return bytes;
 }

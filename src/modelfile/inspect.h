@@ -44,7 +44,7 @@ struct ModelSummary {
   std::vector<DTypeTotal> types;  ///< Most bytes first.
   /// Sum over layers of KV heads * (key_length + value_length) * 2 bytes.
   std::optional<uint64_t> kv_bytes_per_token_f16;
-  std::optional<uint64_t> kv_bytes_per_token_q8;  ///< The same with one byte a number and scales (KvPageBytes).
+  std::optional<uint64_t> kv_bytes_per_token_q8;  ///< The same with one byte a number and scales (tensor/kv_type.h).
   std::string kv_unknown_because;                 ///< Set when the numbers are absent.
 };
 

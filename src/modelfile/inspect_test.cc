@@ -52,7 +52,7 @@ TEST(Inspect, DescribesTheDefaultModel) {
   EXPECT_EQ(json.at("metadata").at("tokenizer.ggml.tokens").at("first").as_array().size(), 8u);
   EXPECT_EQ(json.at("tensors").as_array().size(), 75u);
   EXPECT_EQ(json.at("kv_bytes_per_token_f16"), 4096u);
-  EXPECT_EQ(json.at("kv_bytes_per_token_q8"), 2176u);  // 16 heads of all layers, (64 + 4) bytes, key and value.
+  EXPECT_EQ(json.at("kv_bytes_per_token_q8"), 2240u);  // 16 heads of all layers, (64 + 8) + (64 + 4) bytes.
   EXPECT_FALSE(InspectJson(**file).contains("tensors"));
 }
 

@@ -10,8 +10,8 @@ namespace {
 struct KvTypeEntry {
   KvType type;
   std::string_view name;
-  uint32_t scale_bytes;   ///< Of a page.
-  uint32_t number_bytes;  ///< Of one key or value element.
+  uint32_t scale_bytes;   ///< Of one scale for each token of a page.
+  uint32_t number_bytes;  ///< Of one element.
 };
 
 /// Every type.
@@ -27,6 +27,13 @@ const KvTypeEntry& EntryOf(KvType type) {
   CheckFailed(__FILE__, __LINE__, "known type of keys and values");
 }
 
+/// @param scales  of each token.
+size_t PageBytes(KvType type, uint32_t width, size_t scales) {
+  const KvTypeEntry& entry = EntryOf(type);
+  const size_t bytes = scales * entry.scale_bytes + size_t{width} * kKvPageTokens * entry.number_bytes;
+  return (bytes + 63) / 64 * 64;
+}
+
 }  // namespace
 
 std::string_view KvTypeName(KvType type) {
@@ -40,10 +47,12 @@ std::optional<KvType> FindKvType(std::string_view name) {
   return std::nullopt;
 }
 
-size_t KvPageBytes(KvType type, uint32_t width) {
-  const KvTypeEntry& entry = EntryOf(type);
-  const size_t bytes = entry.scale_bytes + size_t{width} * kKvPageTokens * entry.number_bytes;
-  return (bytes + 63) / 64 * 64;
+size_t KvKeyPageBytes(KvType type, uint32_t width) {
+  return PageBytes(type, width, (size_t{width} + kKvKeyBlock - 1) / kKvKeyBlock);
+}
+
+size_t KvValuePageBytes(KvType type, uint32_t width) {
+  return PageBytes(type, width, 1);
 }
 
 }  // namespace kvist

@@ -79,8 +79,9 @@ TEST_P(GoldenModel, LogitsMatchTheIndependentImplementation) {
   }
 }
 
-/// Keys and values of 8 bits, beside the logits of exact ones. They cost about what int8 activations cost.
-TEST_P(GoldenModel, KeysAndValuesOfEightBitsCostAboutWhatInt8ActivationsCost) {
+/// Keys and values of 8 bits, beside the logits of exact ones. Alone (weights of 16 and 32 bits) they cost less than
+/// int8 activations; with those, about as much again.
+TEST_P(GoldenModel, KeysAndValuesOfEightBitsCostNoMoreThanInt8Activations) {
   const boost::json::object golden = ReadJson(GoldenFolder() / (GetParam() + ".json"));
   const std::vector<TokenId> tokens = TokensOf(golden.at("tokens"));
   const double int8_error = golden.at("error_int8_activations").to_number<double>();
@@ -90,7 +91,7 @@ TEST_P(GoldenModel, KeysAndValuesOfEightBitsCostAboutWhatInt8ActivationsCost) {
     const double relative = RelativeError(golden, "logits", executor.Logits({{.tokens = tokens}})[0], executor.vocab());
     std::printf("%s: relative error %.5f, of int8 activations %.5f\n", std::string(kernels::IsaName(isa)).c_str(),
                 relative, int8_error);
-    EXPECT_LT(relative, Quantised(GetParam()) ? 2.5 * int8_error : 1.5 * int8_error) << kernels::IsaName(isa);
+    EXPECT_LT(relative, Quantised(GetParam()) ? 2.5 * int8_error : int8_error) << kernels::IsaName(isa);
   }
 }
 

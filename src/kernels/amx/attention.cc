@@ -14,12 +14,13 @@ namespace {
 
 // Every f32 number here is the sum of two bf16 numbers, its upper 16 bits and the rest ("high" and "low"): exact for
 // keys and values, which are f16; to 2^-16 for queries and probabilities. Products are high * high + high * low + low *
-// high. Integers of kQ8 are exact in one bf16 number: they have no low, and their scales are left to scores and
-// weights.
+// high. Integers of kQ8 are exact in one bf16 number: they have no low. Their scales are left to the scores of each
+// kKvKeyBlock dimensions and to the weights of the values.
 
 constexpr uint32_t kTileRows = 16;
 constexpr uint32_t kTileBytes = 1024;
 constexpr uint32_t kStepDims = 32;  ///< Columns of a tile of bf16: dimensions of a query, tokens of probabilities.
+static_assert(kStepDims == kKvKeyBlock);
 constexpr uint32_t kTokenSteps = kTileTokens / kStepDims;
 constexpr uint32_t kStepsMax = kHeadDimMax / kStepDims;
 constexpr uint32_t kValueTilesMax = kHeadDimMax / 16;
@@ -51,7 +52,9 @@ template <>
 struct Stored<KvType::kF16> {
   static constexpr bool kScaled = false;
   using Number = uint16_t;
-  KVIST_INLINE const Number* Numbers(const std::byte* page) { return reinterpret_cast<const Number*>(page); }
+  KVIST_INLINE const Number* Numbers(const std::byte* page, uint32_t /*scales*/) {
+    return reinterpret_cast<const Number*>(page);
+  }
   KVIST_INLINE __m512 Read(const Number* p) { return LoadHalf(p); }
   KVIST_INLINE __m512 ReadFirst(const Number* p, uint32_t n) { return LoadHalfFirst(p, n); }
   KVIST_INLINE void Store(Pair& pair, uint32_t row, __m512 a, __m512 b) { StorePairRow(pair, row, a, b); }
@@ -61,8 +64,9 @@ template <>
 struct Stored<KvType::kQ8> {
   static constexpr bool kScaled = true;
   using Number = int8_t;
-  KVIST_INLINE const Number* Numbers(const std::byte* page) {
-    return page == nullptr ? nullptr : reinterpret_cast<const Number*>(page + kKvScaleBytes);
+  /// @param scales  of each token.
+  KVIST_INLINE const Number* Numbers(const std::byte* page, uint32_t scales) {
+    return page == nullptr ? nullptr : reinterpret_cast<const Number*>(page + scales * kKvScaleBytes);
   }
   KVIST_INLINE __m512 Read(const Number* p) { return LoadByte(p); }
   KVIST_INLINE __m512 ReadFirst(const Number* p, uint32_t n) { return LoadByteFirst(p, n); }
@@ -133,6 +137,7 @@ struct Scratch {
   Pair keys[kStepsMax][kTileBlocks];
   Pair values[kTokenSteps * kValueTilesMax / 4][4];  ///< [four value tiles][token step]
   alignas(64) float scores[kTileBlocks][kTileRows][kPageTokens];
+  alignas(64) float parts[2][kTileBlocks][kTileRows][kPageTokens];  ///< Scores of single steps, without scales.
   Pair weights[kTokenSteps];
   alignas(64) float max[kTileRows];
   alignas(64) float correction[kTileRows];
@@ -145,7 +150,8 @@ KVIST_INLINE void WidenKeys(const Task& task, uint32_t step, Pair (&out)[kTileBl
   const uint32_t dims = task.shape.key_dim - first < kStepDims ? task.shape.key_dim - first : kStepDims;
   for (uint32_t b = 0; b < kTileBlocks; ++b) {
     const uint32_t existing = task.tile.keys[b] == nullptr ? 0 : dims;
-    const auto* rows = Stored<type>::Numbers(task.tile.keys[b]) + (existing == 0 ? 0 : first * kPageTokens);
+    const auto* rows = Stored<type>::Numbers(task.tile.keys[b], StepsOf(task.shape.key_dim)) +
+                       (existing == 0 ? 0 : first * kPageTokens);
     if (existing == kStepDims) {
 #pragma GCC unroll 4
       for (uint32_t pair = 0; pair < kTileRows; ++pair) {
@@ -170,7 +176,7 @@ KVIST_INLINE void WidenValues(const Task& task, uint32_t step, uint32_t first_di
   const uint32_t value_dim = task.shape.value_dim;
   for (uint32_t pair = 0; pair < kTileRows; ++pair) {
     const uint32_t token = step * kStepDims + 2 * pair;
-    const auto* page = Stored<type>::Numbers(task.tile.values[token / kPageTokens]);
+    const auto* page = Stored<type>::Numbers(task.tile.values[token / kPageTokens], 1);
     const size_t at = token % kPageTokens * size_t{value_dim} + first_dim;  // Of the pair's first row in the page.
     const uint64_t seen = task.seen >> token & 3;
     if (seen == 3 && value_dim - first_dim >= 64) {
@@ -192,49 +198,74 @@ KVIST_INLINE void WidenValues(const Task& task, uint32_t step, uint32_t first_di
   }
 }
 
-/// Scores of one tile of rows against the four blocks. Tiles are read from memory, which waits for what was just
-/// written: so widening keeps one step ahead.
-template <KvType type>
-KVIST_INLINE void Scores(const Task& task, const Pair* queries, bool widen, Scratch& scratch) {
-  const uint32_t steps = StepsOf(task.shape.key_dim);
-  const auto keys = [&](uint32_t s) -> Pair(&)[kTileBlocks] { return scratch.keys[task.once ? s % 2 : s]; };
+KVIST_INLINE void ZeroSums() {
   ZeroTile<0>();
   ZeroTile<1>();
   ZeroTile<2>();
   ZeroTile<3>();
+}
+
+KVIST_INLINE void StoreSums(float (&out)[kTileBlocks][kTileRows][kPageTokens]) {
+  StoreTile<0>(out[0][0], 64);
+  StoreTile<1>(out[1][0], 64);
+  StoreTile<2>(out[2][0], 64);
+  StoreTile<3>(out[3][0], 64);
+}
+
+/// Scale `index` of the tokens of a page; of one that is not there, zeros.
+KVIST_INLINE __m512 ScalesOf(const std::byte* page, uint32_t index) {
+  return page == nullptr ? Set(0.0f) : _mm512_load_ps(page + index * kKvScaleBytes);
+}
+
+/// Adds the scores of one step, times the scales of its keys.
+KVIST_INLINE void AddScaled(const Task& task, uint32_t step, uint32_t rows, Scratch& scratch) {
+  for (uint32_t b = 0; b < kTileBlocks; ++b) {
+    const __m512 scales = ScalesOf(task.tile.keys[b], step);
+    for (uint32_t r = 0; r < rows; ++r) {
+      const __m512 sum = step == 0 ? Set(0.0f) : _mm512_load_ps(scratch.scores[b][r]);
+      _mm512_store_ps(scratch.scores[b][r], Fma(_mm512_load_ps(scratch.parts[step % 2][b][r]), scales, sum));
+    }
+  }
+}
+
+/// Scores of one tile of rows against the four blocks. Tiles are read from memory, which waits for what was just
+/// written: so widening keeps one step ahead, and adding up scores with scales one behind.
+template <KvType type>
+KVIST_INLINE void Scores(const Task& task, const Pair* queries, uint32_t rows, bool widen, Scratch& scratch) {
+  const uint32_t steps = StepsOf(task.shape.key_dim);
+  const auto keys = [&](uint32_t s) -> Pair(&)[kTileBlocks] { return scratch.keys[task.once ? s % 2 : s]; };
+  ZeroSums();
   if (widen) WidenKeys<type>(task, 0, keys(0));
   for (uint32_t s = 0; s < steps; ++s) {
     if (widen && s + 1 < steps) WidenKeys<type>(task, s + 1, keys(s + 1));
     AddSplitProducts<type>(queries[s], keys(s));
+    if constexpr (Stored<type>::kScaled) {
+      StoreSums(scratch.parts[s % 2]);
+      ZeroSums();
+      if (s > 0) AddScaled(task, s - 1, rows, scratch);
+    }
   }
-  StoreTile<0>(scratch.scores[0][0], 64);
-  StoreTile<1>(scratch.scores[1][0], 64);
-  StoreTile<2>(scratch.scores[2][0], 64);
-  StoreTile<3>(scratch.scores[3][0], 64);
+  if constexpr (Stored<type>::kScaled) {
+    AddScaled(task, steps - 1, rows, scratch);
+  } else {
+    StoreSums(scratch.scores);
+  }
 }
 
 KVIST_INLINE __mmask16 Seen(uint64_t visible, uint32_t block) {
   return static_cast<__mmask16>(visible >> (kPageTokens * block));
 }
 
-/// Scales of a block's keys or values; of one that is not there, zeros.
-KVIST_INLINE __m512 ScalesOf(const std::byte* page) {
-  return page == nullptr ? Set(0.0f) : _mm512_load_ps(page);
-}
-
-/// Scores to weights, running maxima and sums of one tile of rows. With scales, scores are multiplied by those of the
-/// keys, and probabilities, after they were summed up, by those of the values.
+/// Scores to weights, running maxima and sums of one tile of rows. With scales, probabilities are multiplied by
+/// those of the values after they were summed up.
 template <KvType type>
 KVIST_INLINE void Soften(const AttendShape& shape, const AttendTile& tile, uint32_t first, uint32_t rows,
                          const AttendSums& sums, Scratch& scratch) {
   constexpr bool kScaled = Stored<type>::kScaled;
   const __m512 hidden = Set(-__builtin_inff()), cap = Set(shape.softcap);
-  [[maybe_unused]] __m512 key_scales[kTileBlocks], value_scales[kTileBlocks];
+  [[maybe_unused]] __m512 scales[kTileBlocks];
   if constexpr (kScaled) {
-    for (uint32_t b = 0; b < kTileBlocks; ++b) {
-      key_scales[b] = ScalesOf(tile.keys[b]);
-      value_scales[b] = ScalesOf(tile.values[b]);
-    }
+    for (uint32_t b = 0; b < kTileBlocks; ++b) scales[b] = ScalesOf(tile.values[b], 0);
   }
   for (uint32_t r = 0; r < rows; ++r) {
     const uint64_t visible = tile.visible[(first + r) / shape.group];
@@ -242,9 +273,10 @@ KVIST_INLINE void Soften(const AttendShape& shape, const AttendTile& tile, uint3
 #pragma GCC unroll 4
     for (uint32_t b = 0; b < kTileBlocks; ++b) {
       s[b] = _mm512_load_ps(scratch.scores[b][r]);
-      if constexpr (kScaled) s[b] = Mul(s[b], key_scales[b]);
-      if (shape.softcap != 0.0f) s[b] = Mul(Mul(cap, TanhOf(Div(s[b], cap))), Set(kLog2E));
-      if (kScaled || shape.softcap != 0.0f) _mm512_store_ps(scratch.scores[b][r], s[b]);
+      if (shape.softcap != 0.0f) {
+        s[b] = Mul(Mul(cap, TanhOf(Div(s[b], cap))), Set(kLog2E));
+        _mm512_store_ps(scratch.scores[b][r], s[b]);
+      }
       s[b] = _mm512_mask_blend_ps(Seen(visible, b), hidden, s[b]);
     }
     const __m512 top = Max(Max(s[0], s[1]), Max(s[2], s[3]));
@@ -269,7 +301,7 @@ KVIST_INLINE void Soften(const AttendShape& shape, const AttendTile& tile, uint3
     Store(sum, Fma(Load(sum), Set(scratch.correction[r]), Add(Add(p[0], p[1]), Add(p[2], p[3]))));
     if constexpr (kScaled) {
       // The scale of a hidden token may be anything.
-      for (uint32_t b = 0; b < kTileBlocks; ++b) p[b] = _mm512_maskz_mul_ps(Seen(visible, b), p[b], value_scales[b]);
+      for (uint32_t b = 0; b < kTileBlocks; ++b) p[b] = _mm512_maskz_mul_ps(Seen(visible, b), p[b], scales[b]);
     }
     StoreSplit(scratch.weights[0], r, p[0], p[1]);
     StoreSplit(scratch.weights[1], r, p[2], p[3]);
@@ -331,7 +363,7 @@ __attribute__((noinline)) void AttendStored(const AttendShape& shape, const std:
     for (uint32_t t = first / shape.group; t <= (first + count - 1) / shape.group; ++t) any |= tile.visible[t];
     if (any == 0) continue;
     if (count != configured) ConfigureRows(configured = count);
-    Scores<type>(task, task.queries + first / kTileRows * steps, widen, scratch);
+    Scores<type>(task, task.queries + first / kTileRows * steps, count, widen, scratch);
     Soften<type>(shape, tile, first, count, sums, scratch);
     AddValues<type>(task, first, count, widen, scratch);
     widen = false;

@@ -16,44 +16,51 @@ uint16_t ToHalf(float value) {
   return F32ToF16(value);
 }
 
-/// Factors of a row of kQ8: x is about integer * scale, integer is x * inverse rounded.
+/// Factors of a block of kQ8: x is about integer * scale, integer is x * inverse rounded.
 struct ByteScale {
   float scale, inverse;
 };
 
-ByteScale ScaleOf(const float* row, uint32_t width) {
+ByteScale ScaleOf(const float* row, uint32_t n) {
   uint32_t amax_bits = 0;
-  for (uint32_t i = 0; i < width; ++i) amax_bits = std::max(amax_bits, std::bit_cast<uint32_t>(row[i]) & 0x7fffffffu);
+  for (uint32_t i = 0; i < n; ++i) amax_bits = std::max(amax_bits, std::bit_cast<uint32_t>(row[i]) & 0x7fffffffu);
   const float amax = std::bit_cast<float>(amax_bits);
   if (amax_bits >= 0x7f800000u) return {std::numeric_limits<float>::quiet_NaN(), 0};
   if (amax < 0x1p-120f) return {0, 0};
   return {amax / 127.0f, 127.0f / amax};
 }
 
-/// Writes a row whose element i has the place at(i) among the numbers of its page.
+/// Writes a block of kQ8 of which integer i goes to at(i).
 template <class Place>
-void StoreRow(KvType type, const float* row, uint32_t width, uint32_t slot, std::byte* page, Place at) {
-  if (type == KvType::kF16) {
-    for (uint32_t i = 0; i < width; ++i) reinterpret_cast<uint16_t*>(page)[at(i)] = ToHalf(row[i]);
-    return;
-  }
-  const ByteScale factors = ScaleOf(row, width);
-  reinterpret_cast<float*>(page)[slot] = factors.scale;
-  auto* bytes = reinterpret_cast<int8_t*>(page + kKvScaleBytes);
-  for (uint32_t i = 0; i < width; ++i) {
-    bytes[at(i)] = factors.inverse == 0 ? int8_t{0} : static_cast<int8_t>(std::nearbyint(row[i] * factors.inverse));
+void StoreBytes(const float* row, uint32_t n, float& scale, Place at) {
+  const ByteScale factors = ScaleOf(row, n);
+  scale = factors.scale;
+  for (uint32_t i = 0; i < n; ++i) {
+    at(i) = factors.inverse == 0 ? int8_t{0} : static_cast<int8_t>(std::nearbyint(row[i] * factors.inverse));
   }
 }
 
-/// Number `at` of a page, without its scale.
-float NumberOf(KvType type, const std::byte* page, size_t at) {
-  if (type == KvType::kF16) return F16ToF32(reinterpret_cast<const uint16_t*>(page)[at]);
+uint32_t KeyBlocks(uint32_t key_dim) {
+  return (key_dim + kKvKeyBlock - 1) / kKvKeyBlock;
+}
+
+float KeyAt(const AttendShape& shape, const std::byte* page, uint32_t i, uint32_t token) {
+  const size_t at = size_t{i} * kPageTokens + token;
+  if (shape.kv_type == KvType::kF16) return F16ToF32(reinterpret_cast<const uint16_t*>(page)[at]);
+  const int8_t integer = reinterpret_cast<const int8_t*>(page + KeyBlocks(shape.key_dim) * kKvScaleBytes)[at];
+  return static_cast<float>(integer) * reinterpret_cast<const float*>(page)[i / kKvKeyBlock * kPageTokens + token];
+}
+
+/// Without its scale.
+float ValueAt(const AttendShape& shape, const std::byte* page, uint32_t token, uint32_t i) {
+  const size_t at = size_t{token} * shape.value_dim + i;
+  if (shape.kv_type == KvType::kF16) return F16ToF32(reinterpret_cast<const uint16_t*>(page)[at]);
   return reinterpret_cast<const int8_t*>(page + kKvScaleBytes)[at];
 }
 
-/// x times the scale of a token, if the page has scales.
-float Scaled(KvType type, const std::byte* page, uint32_t token, float x) {
-  return type == KvType::kF16 ? x : x * reinterpret_cast<const float*>(page)[token];
+/// A probability times the scale of its token, if values have scales.
+float WeightOf(const AttendShape& shape, const std::byte* page, uint32_t token, float p) {
+  return shape.kv_type == KvType::kF16 ? p : p * reinterpret_cast<const float*>(page)[token];
 }
 
 float Larger(float a, float b) {
@@ -85,8 +92,7 @@ void FoldBlocks(const float values[kTileTokens], Combine combine, float lanes[kP
 float Score(const AttendShape& shape, const float* query, const std::byte* keys, uint32_t token) {
   float c[4] = {};
   for (uint32_t i = 0; i < shape.key_dim; ++i) {
-    const float key = NumberOf(shape.kv_type, keys, size_t{i} * kPageTokens + token);
-    c[i % 4] = std::fma(query[i], Scaled(shape.kv_type, keys, token, key), c[i % 4]);
+    c[i % 4] = std::fma(query[i], KeyAt(shape, keys, i, token), c[i % 4]);
   }
   float score = (c[0] + c[1]) + (c[2] + c[3]);
   return shape.softcap == 0.0f ? score : shape.softcap * Tanh(score / shape.softcap);
@@ -114,8 +120,8 @@ void AttendRow(const AttendShape& shape, const float* query, const AttendTile& t
     for (uint32_t t = 0; t < kTileTokens; ++t) {
       if (!sees(t)) continue;
       const std::byte* page = tile.values[t / kPageTokens];
-      const float value = NumberOf(shape.kv_type, page, size_t{t % kPageTokens} * shape.value_dim + i);
-      acc[i] = std::fma(Scaled(shape.kv_type, page, t % kPageTokens, p[t]), value, acc[i]);
+      const uint32_t token = t % kPageTokens;
+      acc[i] = std::fma(WeightOf(shape, page, token, p[t]), ValueAt(shape, page, token, i), acc[i]);
     }
   }
 }
@@ -123,11 +129,26 @@ void AttendRow(const AttendShape& shape, const float* query, const AttendTile& t
 }  // namespace
 
 void StoreKey(KvType type, const float* row, uint32_t width, uint32_t slot, std::byte* page) {
-  StoreRow(type, row, width, slot, page, [slot](uint32_t i) { return size_t{i} * kPageTokens + slot; });
+  if (type == KvType::kF16) {
+    for (uint32_t i = 0; i < width; ++i) reinterpret_cast<uint16_t*>(page)[i * kPageTokens + slot] = ToHalf(row[i]);
+    return;
+  }
+  auto* scales = reinterpret_cast<float*>(page);
+  auto* bytes = reinterpret_cast<int8_t*>(page + KeyBlocks(width) * kKvScaleBytes);
+  for (uint32_t first = 0; first < width; first += kKvKeyBlock) {
+    StoreBytes(row + first, std::min(width - first, kKvKeyBlock), scales[first / kKvKeyBlock * kPageTokens + slot],
+               [=](uint32_t i) -> int8_t& { return bytes[(first + i) * kPageTokens + slot]; });
+  }
 }
 
 void StoreValue(KvType type, const float* row, uint32_t width, uint32_t slot, std::byte* page) {
-  StoreRow(type, row, width, slot, page, [slot, width](uint32_t i) { return size_t{slot} * width + i; });
+  if (type == KvType::kF16) {
+    for (uint32_t i = 0; i < width; ++i) reinterpret_cast<uint16_t*>(page)[slot * width + i] = ToHalf(row[i]);
+    return;
+  }
+  auto* bytes = reinterpret_cast<int8_t*>(page + kKvScaleBytes);
+  StoreBytes(row, width, reinterpret_cast<float*>(page)[slot],
+             [=](uint32_t i) -> int8_t& { return bytes[slot * width + i]; });
 }
 
 size_t AttendQueryBytes(const AttendShape& shape) {
