@@ -181,6 +181,21 @@ class Values(CliTest):
         self.fails(1, self.kvist("serve", MODEL, "--port", "0", "--max-body", "many"), "--max-body", "many")
         self.fails(1, self.kvist("run", MODEL, "-p", "x", "--kv-memory", "many"), "--kv-memory", "many")
 
+    def test_kv_type(self):
+        for command in ("serve", "run", "bench", "eval", "perplexity"):
+            with self.subTest(command):
+                self.fails(2, self.kvist(command, "x", "--kv-type", "q4"), "--kv-type", "q4", "f16", "q8")
+        work = self.work()
+        for command in ("run", "bench", "eval", "perplexity"):
+            with self.subTest(command):
+                self.json_lines(self.kvist(*work[command], "--kv-type", "q8", "--json"))
+        perplexity = [self.json_lines(self.kvist(*work["perplexity"], "--kv-type", kv_type, "--json"))[0]["perplexity"]
+                      for kv_type in ("f16", "q8")]
+        self.assertNotEqual(*perplexity)
+        self.assertAlmostEqual(perplexity[1] / perplexity[0], 1, delta=0.02)
+        bench = self.json_lines(self.kvist(*work["bench"], "--kv-type", "q8", "--json"))
+        self.assertTrue(all(line["kv_type"] == "q8" for line in bench))
+
     def test_host(self):
         self.fails(1, self.kvist("serve", MODEL, "--port", "0", "--host", ""), "--host is empty")
 
