@@ -13,13 +13,12 @@ namespace {
 #include "kernels/avx512/native.inc"
 // native.inc first.
 #include "kernels/amx/brains.inc"
+#include "kernels/amx/product.inc"
 #include "kernels/amx/tiles.inc"
 
-constexpr uint32_t kTile = 16;         ///< Tokens of a tile; as many as a group has rows.
 constexpr uint32_t kBlock = 32;        ///< Columns of a tile.
 constexpr uint32_t kStripBlocks = 64;  ///< Blocks between two visits of y.
 constexpr uint32_t kChunkTiles = 8;    ///< Token tiles that share a pass over the weights.
-constexpr uint32_t kPair = 2;          ///< Token tiles and groups that are multiplied together.
 constexpr uint32_t kAheadBytes = 4096;
 
 /// One block of 16 tokens, or of 16 matrix rows by pairs of columns.
@@ -31,16 +30,6 @@ struct alignas(64) Scratch {
   BrainTile w_high[kPair][kStripBlocks], w_low[kPair][kStripBlocks];
   BrainTile x_high[kChunkTiles][kStripBlocks], x_low[kChunkTiles][kStripBlocks];
   float corner[kTile][kRowGroup];
-};
-
-/// A product's arguments (KernelTable::matmul) without the groups.
-struct Task {
-  PackedMatrix w;
-  const std::byte* x;
-  size_t x_stride;
-  uint32_t tokens;
-  float* y;
-  size_t y_stride;
 };
 
 /// The tokens and columns of one pass over the weights.
@@ -105,20 +94,6 @@ KVIST_INLINE void UnpackBlock(const uint16_t* group, const Pass& pass, uint32_t 
   }
 }
 
-/// y's part of a token tile and a group: how many tokens and rows of it exist.
-struct Corner {
-  float* y;
-  size_t y_stride;
-  uint32_t tokens, rows;
-};
-
-KVIST_INLINE Corner CornerOf(const Task& task, const Pass& pass, uint32_t tile, uint32_t group) {
-  const uint32_t token = tile * kTile, row = group * kRowGroup;
-  return {task.y + (pass.first + token) * task.y_stride + row, task.y_stride,
-          pass.tokens - token < kTile ? pass.tokens - token : kTile,
-          task.w.rows - row < kRowGroup ? task.w.rows - row : kRowGroup};
-}
-
 /// Sum `sum` starts as zero, or as what earlier columns left in y.
 template <int sum>
 KVIST_INLINE void StartSum(const Corner& c, bool first, Scratch& s) {
@@ -178,7 +153,7 @@ template <uint32_t tiles, uint32_t groups, class Add>
 KVIST_INLINE void Sum(const Task& task, const Pass& pass, uint32_t tile, uint32_t group, Scratch& s, Add add) {
   const bool first = pass.begin == 0;
   const auto corner = [&](uint32_t t, uint32_t g) __attribute__((always_inline)) {
-    return CornerOf(task, pass, tile + t, group + g);
+    return CornerOf(task, pass.first, pass.tokens, tile + t, group + g);
   };
   StartSum<0>(corner(0, 0), first, s);
   if constexpr (groups > 1) StartSum<1>(corner(0, 1), first, s);

@@ -16,6 +16,7 @@ namespace {
 #include "kernels/avx512/native.inc"
 // native.inc first.
 #include "kernels/amx/brains.inc"
+#include "kernels/amx/product.inc"
 #include "kernels/amx/tiles.inc"
 #include "kernels/generic/codes.inc"
 // blocks.inc uses codes.inc.
@@ -23,11 +24,9 @@ namespace {
 // unpack.inc uses blocks.inc and brains.inc.
 #include "kernels/amx/unpack.inc"
 
-constexpr uint32_t kTile = 16;         ///< Tokens of a tile; as many as a group has rows.
 constexpr uint32_t kPanelBlocks = 4;   ///< Blocks that are multiplied before their sums are added up.
 constexpr uint32_t kStripBlocks = 64;  ///< Blocks between two visits of y, whose rows may lie far apart.
 constexpr uint32_t kChunkTiles = 16;   ///< Token tiles that share a pass over the weights.
-constexpr uint32_t kPair = 2;          ///< Token tiles and groups that are multiplied together.
 
 using SumTile = float[kTile * kRowGroup];  ///< [tokens][rows]
 constexpr size_t kSumRowBytes = kRowGroup * sizeof(float);
@@ -42,16 +41,6 @@ struct alignas(64) Scratch {
   BrainTile activations[kChunkTiles][kStripBlocks];
   float scale[kChunkTiles][kStripBlocks][kTile];
   float scaled_sum[2][kChunkTiles][kStripBlocks][kTile];  ///< What meets m: of a block, or of its two halves.
-};
-
-/// A product's arguments (KernelTable::matmul) without the groups.
-struct Task {
-  PackedMatrix w;
-  const std::byte* x;
-  size_t x_stride;
-  uint32_t tokens;
-  float* y;
-  size_t y_stride;
 };
 
 /// 32 activations in the order of a weight tile's columns.
@@ -184,20 +173,6 @@ struct Pass {
   uint32_t begin, blocks;  ///< Blocks of columns.
 };
 
-/// y's part of a token tile and a group: how many tokens and rows of it exist.
-struct Corner {
-  float* y;
-  size_t y_stride;
-  uint32_t tokens, rows;
-};
-
-KVIST_INLINE Corner CornerOf(const Task& task, const Pass& pass, uint32_t tile, uint32_t group) {
-  const uint32_t token = tile * kTile, row = group * kRowGroup;
-  return {task.y + (pass.first + token) * task.y_stride + row, task.y_stride,
-          pass.tokens - token < kTile ? pass.tokens - token : kTile,
-          task.w.rows - row < kRowGroup ? task.w.rows - row : kRowGroup};
-}
-
 KVIST_INLINE void LoadCorner(const Corner& c, SumTile& acc) {
   for (uint32_t t = 0; t < c.tokens; ++t) Store(acc + t * kRowGroup, LoadFirst(c.y + t * c.y_stride, c.rows));
 }
@@ -211,7 +186,8 @@ template <DType dtype, uint32_t tiles, uint32_t groups>
 void RunTiles(const Task& task, const Pass& pass, uint32_t tile, uint32_t group, Scratch& s) {
   __builtin_memset(s.acc, 0, sizeof(s.acc));
   for (uint32_t t = 0; t < tiles && pass.begin > 0; ++t) {
-    for (uint32_t g = 0; g < groups; ++g) LoadCorner(CornerOf(task, pass, tile + t, group + g), s.acc[t][g]);
+    for (uint32_t g = 0; g < groups; ++g)
+      LoadCorner(CornerOf(task, pass.first, pass.tokens, tile + t, group + g), s.acc[t][g]);
   }
   for (uint32_t begin = 0; begin < pass.blocks; begin += kPanelBlocks) {
     const uint32_t n = pass.blocks - begin < kPanelBlocks ? pass.blocks - begin : kPanelBlocks;
@@ -230,7 +206,8 @@ void RunTiles(const Task& task, const Pass& pass, uint32_t tile, uint32_t group,
     }
   }
   for (uint32_t t = 0; t < tiles; ++t) {
-    for (uint32_t g = 0; g < groups; ++g) StoreCorner(CornerOf(task, pass, tile + t, group + g), s.acc[t][g]);
+    for (uint32_t g = 0; g < groups; ++g)
+      StoreCorner(CornerOf(task, pass.first, pass.tokens, tile + t, group + g), s.acc[t][g]);
   }
 }
 
