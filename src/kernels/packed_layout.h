@@ -61,9 +61,9 @@ struct PackedUnitOf {
   static constexpr uint32_t kBlockBytes = 64 * traits.bits;  // 32 columns x 16 rows x bits / 8
   static constexpr uint32_t kBytes = traits.header_bytes + kBlocks * kBlockBytes;
   static constexpr UnitCodes kCodes = traits.codes;
-  static constexpr const int8_t* kValues = traits.codes == UnitCodes::kNone  ? nullptr
-                                           : traits.codes == UnitCodes::kIQ4 ? kIQ4Values
-                                                                             : kMXFP4Values;  ///< [16], or null.
+  static constexpr const int16_t* kValues = traits.codes == UnitCodes::kNone  ? nullptr
+                                            : traits.codes == UnitCodes::kIQ4 ? kIQ4Values
+                                                                              : kMXFP4Values;  ///< [16], or null.
   static constexpr uint32_t kOffset = traits.offset;
   static constexpr uint32_t kMax = traits.max > 0 ? traits.max : (1u << traits.bits) - 1;
   static constexpr uint32_t kMins = traits.mins;

@@ -123,7 +123,7 @@ void Mend(BlockQ6_K& block, float sigma) {
 }
 
 /// Root of the mean square of values that are equally frequent.
-float ValuesRms(const int8_t values[16]) {
+float ValuesRms(const int16_t values[16]) {
   int squares = 0;
   for (int i = 0; i < 16; ++i) squares += values[i] * values[i];
   return std::sqrt(static_cast<float>(squares) / 16);

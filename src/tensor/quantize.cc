@@ -238,7 +238,7 @@ void Encode(const float* x, BlockQ6_K& block) {
 }
 
 /// The code whose value is nearest to x / scale, the lower code of two; 0 for a zero scale.
-int Nearest(float x, float scale, const int8_t values[16]) {
+int Nearest(float x, float scale, const int16_t values[16]) {
   if (scale == 0.0f) return 0;
   const float level = x / scale;
   int best = 0;
@@ -248,7 +248,7 @@ int Nearest(float x, float scale, const int8_t values[16]) {
   return best;
 }
 
-void StoreCodes(const float* x, float scale, const int8_t values[16], uint8_t q[16]) {
+void StoreCodes(const float* x, float scale, const int16_t values[16], uint8_t q[16]) {
   int codes[32];
   for (int i = 0; i < 32; ++i) codes[i] = Nearest(x[i], scale, values);
   StoreNibbles(codes, q);
