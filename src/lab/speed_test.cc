@@ -84,8 +84,8 @@ TEST(Work, CountsWeightsHeadAndAttention) {
   EXPECT_DOUBLE_EQ(two.bytes - one.bytes, kv_token);  // Weights are read once.
   const double q8_bytes =
       WorkOfStep(**model, KvType::kQ8, 1, 1, 100, true).bytes - WorkOfStep(**model, KvType::kQ8, 1, 1, 0, true).bytes;
-  EXPECT_DOUBLE_EQ(q8_bytes, 100.0 * spec.layers * spec.kv_heads *
-                                 (spec.key_width + spec.value_width + ((spec.key_width + 31) / 32 + 1) * 4));
+  const uint32_t q8_scales = (spec.key_width + 31) / 32 + 1;  // Of one token and head: keys', and one for values.
+  EXPECT_DOUBLE_EQ(q8_bytes, 100.0 * spec.layers * spec.kv_heads * (spec.key_width + spec.value_width + q8_scales * 4));
   EXPECT_DOUBLE_EQ(two.multiply_adds, 2 * one.multiply_adds);
   EXPECT_DOUBLE_EQ(one.multiply_adds - unsampled.multiply_adds, double{1} * spec.vocab_size * spec.width);
   EXPECT_DOUBLE_EQ(later.multiply_adds - one.multiply_adds,

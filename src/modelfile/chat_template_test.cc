@@ -266,8 +266,8 @@ TEST(ChatTemplateTest, HostileTemplatesEndInAnErrorSoon) {
       "{{ 10 ** 10 ** 10 }}",
       "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
       "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-      "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}"
-      "{% endfor %}{% endfor %}",
+      "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(999) %}{% endfor %}{% endfor %}{% endfor "
+      "%}",
       "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}",
       "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
       "{% macro m() %}{{ caller() }}{% call m() %}{{ caller() }}{% endcall %}{% endmacro %}{% call m() %}{% endcall %}",
