@@ -259,6 +259,8 @@ TEST(ChatTemplateTest, HostileTemplatesEndInAnErrorSoon) {
   const std::string wide =
       "{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(90) %}{% set ns.a = (ns.a, ns.a) %}"
       "{% set ns.b = (ns.b, ns.b) %}{% endfor %}";
+  const std::string loop = "{% for a in range(9999) %}", end = "{% endfor %}";
+  const std::string loops = loop + loop + loop + end + end + end;
   const std::string sources[] = {
       "{{ 'a' * 10 ** 9 }}",
       "{{ [1] * 10 ** 12 }}",
@@ -266,8 +268,7 @@ TEST(ChatTemplateTest, HostileTemplatesEndInAnErrorSoon) {
       "{{ 10 ** 10 ** 10 }}",
       "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
       "{% set ns = namespace(s='ab') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-      "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(999) %}{% endfor %}{% endfor %}{% endfor "
-      "%}",
+      loops,
       "{% for a in range(99999) %}{{ 'x' * 99999 }}{% endfor %}",
       "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
       "{% macro m() %}{{ caller() }}{% call m() %}{{ caller() }}{% endcall %}{% endmacro %}{% call m() %}{% endcall %}",
