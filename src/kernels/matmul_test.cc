@@ -47,6 +47,16 @@ std::vector<float> Product(const KernelTable& kernels, const PackedMatrix& w, co
   return y;
 }
 
+/// Empty when every instruction set that must equal the reference does, else the first that does not, and where.
+std::string DifferenceFromReference(const PackedMatrix& w, const std::vector<float>& x, const Shape& s) {
+  const std::vector<float> expected = Product(KernelsFor(Isa::kReference), w, x, s.tokens);
+  for (Isa isa : FastIsasLikeReference(w.dtype)) {
+    const std::string difference = Difference(Product(KernelsFor(isa), w, x, s.tokens), expected);
+    if (!difference.empty()) return std::string(IsaName(isa)) + " " + Describe(w.dtype, s) + ": " + difference;
+  }
+  return "";
+}
+
 std::vector<Shape> ShapesOf(DType dtype) {
   uint32_t block = InfoOf(dtype).block_elements;
   std::vector<Shape> shapes;
@@ -58,7 +68,6 @@ std::vector<Shape> ShapesOf(DType dtype) {
 
 TEST(MatMulTest, EveryInstructionSetEqualsTheReference) {
   Prng prng(3);
-  const KernelTable& reference = KernelsFor(Isa::kReference);
   for (DType dtype : AllTypes()) {
     for (const Shape& s : ShapesOf(dtype)) {
       for (Numbers numbers : {Numbers::kPlain, Numbers::kWild, Numbers::kBroken}) {
@@ -66,11 +75,7 @@ TEST(MatMulTest, EveryInstructionSetEqualsTheReference) {
                                                  : testing::RandomBits(dtype, s.rows, s.cols, prng);
         OwnedMatrix w = testing::Pack(dtype, source, s.rows, s.cols);
         std::vector<float> x = testing::RandomRow(numbers, size_t{s.tokens} * s.cols, prng);
-        std::vector<float> expected = Product(reference, w.matrix, x, s.tokens);
-        for (Isa isa : FastIsasLikeReference(dtype)) {
-          ASSERT_EQ(Difference(Product(KernelsFor(isa), w.matrix, x, s.tokens), expected), "")
-              << IsaName(isa) << " " << Describe(dtype, s);
-        }
+        ASSERT_EQ(DifferenceFromReference(w.matrix, x, s), "");
       }
     }
   }
@@ -91,11 +96,7 @@ TEST(MatMulTest, EveryRemainderOfTilesEqualsTheReference) {
     for (const Shape& s : shapes) {
       OwnedMatrix w = testing::Pack(dtype, testing::RandomBits(dtype, s.rows, s.cols, prng), s.rows, s.cols);
       std::vector<float> x = testing::RandomRow(Numbers::kWild, size_t{s.tokens} * s.cols, prng);
-      std::vector<float> expected = Product(KernelsFor(Isa::kReference), w.matrix, x, s.tokens);
-      for (Isa isa : FastIsasLikeReference(dtype)) {
-        ASSERT_EQ(Difference(Product(KernelsFor(isa), w.matrix, x, s.tokens), expected), "")
-            << IsaName(isa) << " " << Describe(dtype, s);
-      }
+      ASSERT_EQ(DifferenceFromReference(w.matrix, x, s), "");
     }
   }
 }
@@ -219,11 +220,7 @@ TEST(MatMulTest, LongBatchesEqualTheReference) {
     Shape s{20, 8192, 131};
     OwnedMatrix w = testing::Pack(dtype, testing::RandomMatrix(dtype, s.rows, s.cols, prng), s.rows, s.cols);
     std::vector<float> x = testing::RandomRow(Numbers::kPlain, size_t{s.tokens} * s.cols, prng);
-    std::vector<float> expected = Product(KernelsFor(Isa::kReference), w.matrix, x, s.tokens);
-    for (Isa isa : FastIsasLikeReference(dtype)) {
-      EXPECT_EQ(Difference(Product(KernelsFor(isa), w.matrix, x, s.tokens), expected), "")
-          << IsaName(isa) << " " << Describe(dtype, s);
-    }
+    EXPECT_EQ(DifferenceFromReference(w.matrix, x, s), "");
   }
 }
 
