@@ -2,11 +2,12 @@
 // Speed of kvist beside llama.cpp on the same file, threads and machine, in alternation; prints ratios (above 1: kvist is faster).
 //
 //   LLAMA_BENCH="/path/llama-bench" node bench/peer/peer.mjs [--kvist build/kvist] [--threads N] [-p 512] [-n 64] [--depth 0]
-//                                                            [--rounds 5] [--isa NAME] MODEL.gguf ...
+//                                                            [--batch 1] [--kv-type f16] [--rounds 5] [--isa NAME] MODEL.gguf ...
 //
 // LLAMA_BENCH is llama.cpp's own benchmark program, that of a fork, or a command with its flags and JSON (llama_bench.py).
 // LLAMA_BENCH_SETTINGS lists the settings to try, separated by ";" (default below). Each is tried once, then the fastest of each
-// measurement runs in alternation with kvist. A setting that crashes is named and is no win for anybody.
+// measurement runs in alternation with kvist. A setting that crashes is named and is no win for anybody. With --batch above 1
+// LLAMA_BENCH is its batched bench (llama-batched-bench), and only decoding is compared, after --depth tokens of each sequence.
 //
 // Without LLAMA_BENCH llama.cpp comes from the npm package node-llama-cpp (npm install --prefix bench/peer). Its decode speed
 // contains a wrapper, whose cost a token is not known well.
@@ -24,12 +25,15 @@ const {values, positionals} = parseArgs({
         p: {type: "string", short: "p", default: "512"},
         n: {type: "string", short: "n", default: "64"},
         depth: {type: "string", default: "0"},
+        batch: {type: "string", default: "1"},
+        "kv-type": {type: "string", default: "f16"},
         isa: {type: "string"},
         rounds: {type: "string", default: "5"},
         "one-peer-run": {type: "string"}  // Internal: JSON of one measurement in a process of its own.
     }
 });
-const [threads, promptTokens, decodeTokens, rounds] = [values.threads, values.p, values.n, values.rounds].map(Number);
+const [threads, decodeTokens, rounds, depth, batch] = [values.threads, values.n, values.rounds, values.depth, values.batch].map(Number);
+const promptTokens = batch > 1 ? 0 : Number(values.p);
 
 /** One measurement of llama.cpp: {prompt, decode} in tokens per second. */
 async function peerRun({model: modelPath, flashAttention}) {
@@ -64,30 +68,55 @@ const own = process.env.LLAMA_BENCH?.split(/\s+/);
 const settings = own === undefined ? ["flash attention on", "flash attention off"]
     : (process.env.LLAMA_BENCH_SETTINGS ?? "-fa 1;-fa 0;-fa 1 -mmp 0;-fa 0 -mmp 0").split(";").map((setting) => setting.trim());
 
-/** {prompt, decode, release} in tokens per second, or null after a crash. */
-function measurePeer(model, setting) {
-    const [command, ...flags] = own === undefined ? [process.execPath,
-        fileURLToPath(import.meta.url), "--threads", values.threads, "-p", values.p, "-n", values.n,
-        "--one-peer-run", JSON.stringify({model, flashAttention: setting.endsWith("on")})
-    ] : [...own, "-m", model, "-t", values.threads, "-p", values.p, "-n", values.n, "-r", "2", "-o", "json",
-        ...(Number(values.depth) > 0 ? ["-d", values.depth] : []), ...setting.split(/\s+/)];
+/** What a command printed, or null after a crash. */
+function outputOf(command, flags, {errorsToo = false} = {}) {
     const result = spawnSync(command, flags, {encoding: "utf8", timeout: 900_000, maxBuffer: 1 << 26});
     if (result.error?.code === "ENOENT") throw result.error;
-    if (result.status !== 0) return null;
+    return result.status === 0 ? result.stdout + (errorsToo ? result.stderr : "") : null;
+}
+
+const kvFlags = values["kv-type"] === "q8" ? ["-ctk", "q8_0", "-ctv", "q8_0"] : [];
+// llama.cpp's bench decodes at a depth with -d; its forks from before that flag with -gp, decoding alone.
+let depthFlags = null;
+function benchFlags() {
+    if (depth === 0) return ["-p", String(promptTokens), "-n", values.n];
+    const help = spawnSync(own[0], [...own.slice(1), "--help"], {encoding: "utf8"});
+    depthFlags ??= /-gp\b/.test(help.stdout + help.stderr) ? ["-p", "0", "-n", "0", "-gp", `${depth},${values.n}`]
+        : ["-p", String(promptTokens), "-n", values.n, "-d", values.depth];
+    return depthFlags;
+}
+
+/** {prompt, decode, release} in tokens per second, or null after a crash. */
+function measurePeer(model, setting) {
     try {
-        if (own === undefined) return JSON.parse(result.stdout.trim().split("\n").pop());
-        const runs = JSON.parse(result.stdout.slice(result.stdout.indexOf("[")));
+        if (own === undefined) {
+            const output = outputOf(process.execPath, [fileURLToPath(import.meta.url), "--threads", values.threads, "-p", values.p,
+                "-n", values.n, "--one-peer-run", JSON.stringify({model, flashAttention: setting.endsWith("on")})]);
+            return output && JSON.parse(output.trim().split("\n").pop());
+        }
+        const [command, ...first] = [...own, "-m", model, "-t", values.threads, ...kvFlags, ...setting.split(/\s+/)];
+        if (batch > 1) {
+            const output = outputOf(command, [...first, "-c", String(batch * (depth + decodeTokens)), "-b", "2048", "-ub", "512",
+                "-npp", values.depth, "-ntg", values.n, "-npl", values.batch], {errorsToo: true});
+            // The table's columns: PP, TG, B, N_KV, T_PP, S_PP, T_TG, S_TG (tokens/s of all sequences together), T, S.
+            const row = output?.split("\n").map((line) => line.split("|").slice(1, -1).map(Number)).find((cells) => cells[2] === batch);
+            return row ? {decode: row[7], release: "batched bench"} : null;
+        }
+        const output = outputOf(command, [...first, ...benchFlags(), "-r", "2", "-o", "json"]);
+        const runs = output && JSON.parse(output.slice(output.indexOf("[")));
         const speed = (run) => run && median(run.samples_ts);
-        return {prompt: speed(runs.find((run) => run.n_gen === 0)), decode: speed(runs.find((run) => run.n_prompt === 0)),
+        return runs && {prompt: speed(runs.find((run) => run.n_gen === 0)), decode: speed(runs.find((run) => run.n_gen > 0)),
             release: [runs[0].build_commit, runs[0].build_number].filter(Boolean).join(" ")};
-    } catch {
+    } catch (error) {
+        if (error.code === "ENOENT") throw error;
         return null;
     }
 }
 
 function measureKvist(model) {
     const output = execFileSync(values.kvist, [
-        "bench", model, "-p", values.p, "-n", values.n, "--depth", values.depth, "-t", values.threads, "-r", "2", "--json",
+        "bench", model, "-p", String(depth > 0 ? 0 : promptTokens), "-n", values.n, "--depth", values.depth, "-t", values.threads,
+        "--batch", values.batch, "--kv-type", values["kv-type"], "-r", "2", "--json",
         ...(values.isa ? ["--isa", values.isa] : [])
     ], {encoding: "utf8", stdio: ["ignore", "pipe", "ignore"]});
     const lines = output.trim().split("\n").map((line) => JSON.parse(line));
@@ -116,7 +145,8 @@ function compare(model) {
     }
     for (const what of kinds) {
         const one = best[what], runs = theirs.get(one);
-        const label = (what === "prompt" ? `pp${promptTokens}` : `tg${decodeTokens}`) + (values.depth > 0 ? `@d${values.depth}` : "");
+        const label = (what === "prompt" ? `pp${promptTokens}` : `tg${decodeTokens}`)
+            + (batch > 1 ? `@b${batch}` : "") + (depth > 0 ? `@d${depth}` : "") + (kvFlags.length > 0 ? " q8" : "");
         if (runs.includes(null)) {
             console.log(`${model}\t${label}\tthe peer crashed with ${one.setting}: no ratio`);
             continue;

@@ -7,6 +7,7 @@ void StepPlan::Clear() {
   tokens.clear();
   segments.clear();
   copies.clear();
+  block_copies.clear();
   counts.clear();
   biases.clear();
   score_targets.clear();

@@ -85,6 +85,15 @@ struct PageCopy {
   uint16_t needed_by_layer;          ///< Layers before it may run while the copy is under way.
 };
 
+/// Duplicate of one hot block, made before the step's first layer: copy on write of a block whose first tokens are
+/// shared. Bytes of later tokens of the block are copied too and mean nothing.
+struct BlockCopy {
+  SpanId source;
+  uint32_t source_block;
+  SpanId target;
+  uint32_t target_block;
+};
+
 /// Plain data that owns its storage: recorded, replayed, diffed, fuzzed, or sent to another process.
 struct StepPlan {
   StepId id;
@@ -92,6 +101,7 @@ struct StepPlan {
   std::vector<TokenRef> tokens;   ///< [num_tokens] slice-major.
   std::vector<Segment> segments;  ///< [sum(segments_count)] slice-major.
   std::vector<PageCopy> copies;
+  std::vector<BlockCopy> block_copies;
   std::vector<TokenCount> counts;      ///< [sum(counts_count)]
   std::vector<TokenBias> biases;       ///< [sum(biases_count)]
   std::vector<TokenId> score_targets;  ///< [sum(scores_count)] tokens whose log probability is wanted.
