@@ -5,8 +5,13 @@
 /// softmax. The view is cut by its block numbers into tiles (kernels::kTileBlocks blocks, one kernel call) and these
 /// into sections of kSectionTiles tiles. Each section is summed up by itself, and the sections are merged in order: so
 /// a token's result depends neither on how its prompt was cut into chunks, nor on what else is in the step, nor on how
-/// many threads shared the sections of a long view. Threads: any, with a scratch each. Non-goals: selection of pages,
-/// position shifts.
+/// many threads shared the sections of a long view, nor on whether other sequences read a section with it.
+///
+/// A view may have keys elsewhere than where they were stored (its blocks' turns). Scores depend on distances alone, so
+/// the queries turn and the keys stay as they are; a tile whose blocks have several turns takes one kernel call for
+/// each, in the order in which they first appear.
+///
+/// Threads: any, with a scratch each. Non-goals: selection of pages.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,29 +28,55 @@ namespace kvist::attention {
 inline constexpr uint32_t kSectionTiles = 8;
 inline constexpr uint32_t kSectionBlocks = kSectionTiles * kernels::kTileBlocks;
 
-/// The part of one resident block that belongs to a view.
+/// A part of one resident block that belongs to a view. A block may have several parts in a view.
 struct ViewBlock {
   const std::byte* frame = nullptr;
   uint16_t begin = 0, count = 0;  ///< Tokens [begin, begin + count) of the block.
+  uint32_t turn = 0;              ///< Row of Turns; 0 = the keys are where they were stored.
+
+  friend bool operator==(const ViewBlock&, const ViewBlock&) = default;
 };
 
-/// One KV head of one layer, for consecutive tokens of one sequence.
-struct DenseTask {
-  std::span<const ViewBlock> view;  ///< In view order, from the first token of the sequence.
-  uint32_t query_index = 0;         ///< Index in the view of the first query token.
-  uint32_t tokens = 0;              ///< Query tokens.
-  const float* queries = nullptr;   ///< [tokens][q_stride]; this KV head's group of heads lies side by side.
-  size_t query_stride = 0;          ///< Floats from token to token.
-  float* out = nullptr;             ///< [tokens][out_stride], laid out as the queries.
-  size_t out_stride = 0;
+/// Rotations of queries: for keys stored at position p that the view has at p + shift, by the angles of -shift. A
+/// query's element pair is rotated as kernels::KernelTable::rope does, in f32, before it is scaled.
+struct Turns {
+  const float* cos = nullptr;  ///< [turns][dims / 2]; row 0 is not used.
+  const float* sin = nullptr;
+  uint32_t dims = 0;  ///< Rotated dimensions of a head; 0 = positions do not matter to this layer.
+  kernels::RopePairs pairs = kernels::RopePairs::kHalves;
+};
+
+/// One KV head of one layer over a view: what all queries have in common.
+struct HeadView {
+  std::span<const ViewBlock> view;            ///< In view order, from the first token of the sequence.
   uint64_t key_offset = 0, value_offset = 0;  ///< Of this head's pages in a frame (PageLayout).
   uint32_t group = 1;                         ///< Query heads that share the KV head.
   uint32_t key_dim = 0, value_dim = 0;
-  uint32_t window = 0;  ///< Tokens seen, itself included; 0 = all.
+  uint32_t window = 0;  ///< View tokens seen, itself included; 0 = all.
   float scale = 1.0f;   ///< Of the scores.
   KvType kv_type = KvType::kF16;
+  Turns turns;
 
-  kernels::AttendShape Shape() const { return {tokens, group, key_dim, value_dim, /*softcap=*/0, kv_type}; }
+  kernels::AttendShape Shape(uint32_t tokens) const {
+    return {tokens, group, key_dim, value_dim, /*softcap=*/0, kv_type};
+  }
+};
+
+/// Consecutive query tokens of one sequence.
+struct DenseTask {
+  HeadView head;
+  uint32_t query_index = 0;        ///< Index in the view of the first query token.
+  uint32_t tokens = 0;             ///< Query tokens.
+  const float* queries = nullptr;  ///< [tokens][query_stride]; this KV head's group of heads lies side by side.
+  size_t query_stride = 0;         ///< Floats from token to token.
+  float* out = nullptr;            ///< [tokens][out_stride], laid out as the queries.
+  size_t out_stride = 0;
+};
+
+/// One query token that reads a section, perhaps with those of other sequences.
+struct Reader {
+  const float* queries = nullptr;  ///< [group * key_dim]
+  uint32_t query_index = 0;        ///< Of its own view.
 };
 
 /// Grows to the largest task seen, then allocates no more.
@@ -53,9 +84,10 @@ struct DenseScratch {
   struct alignas(64) Line {
     std::byte bytes[64];
   };
-  std::vector<Line> queries;
-  std::vector<float> sums, section;
-  std::vector<uint64_t> visible;
+  std::vector<Line> prepared;
+  std::vector<float> sums, section, gathered, turned;
+  std::vector<uint64_t> visible, visible_of_turn;
+  std::vector<uint32_t> indices;
 };
 
 /// Sections of a view of so many blocks.
@@ -63,19 +95,29 @@ constexpr uint32_t SectionsOf(size_t blocks) {
   return static_cast<uint32_t>((blocks + kSectionBlocks - 1) / kSectionBlocks);
 }
 
-/// Floats that the sums of a section take.
+/// Floats that the sums of a section take; proportional to shape.tokens.
 size_t SumsFloats(const kernels::AttendShape& shape);
 
 void AttendDense(const kernels::KernelTable& kernels, const DenseTask& task, DenseScratch& scratch);
 
-/// One section alone.
-/// @param start  view index of the section's first token.
-/// @param sums  SumsFloats(task.Shape()) floats, for MergeSections.
-void AttendSection(const kernels::KernelTable& kernels, const DenseTask& task, uint32_t section, uint32_t start,
-                   DenseScratch& scratch, float* sums);
+/// One section alone, for every reader. A reader's sums have the same bits whoever reads with it.
+/// @param head     the section's blocks are those of every reader's view; later ones may be of any.
+/// @param readers  at least one.
+/// @param start    view index of the section's first token.
+/// @param sums     SumsFloats(head.Shape(readers.size())) floats, for MergeSections.
+void AttendSection(const kernels::KernelTable& kernels, const HeadView& head, std::span<const Reader> readers,
+                   uint32_t section, uint32_t start, DenseScratch& scratch, float* sums);
 
-/// What AttendDense does, from the sums of every section.
-/// @param sums  [SectionsOf(task.view.size())][SumsFloats(task.Shape())]; the first ones are changed.
-void MergeSections(const kernels::KernelTable& kernels, const DenseTask& task, float* sums);
+/// What AttendSection left for one of its readers.
+struct SectionSums {
+  float* sums = nullptr;
+  uint32_t readers = 1, reader = 0;
+};
+
+/// What AttendDense does for one token, from the sums of every section.
+/// @param sections  [SectionsOf(view)] in order; the reader's own rows of the first are changed.
+/// @param out       [group * value_dim]
+void MergeSections(const kernels::KernelTable& kernels, const HeadView& head, std::span<const SectionSums> sections,
+                   float* out);
 
 }  // namespace kvist::attention

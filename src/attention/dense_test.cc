@@ -28,55 +28,98 @@ float NumberAt(KvType type, const std::byte* page, size_t index, uint32_t slot) 
          reinterpret_cast<const float*>(page)[slot];
 }
 
-/// A view of `blocks` blocks, some of them only in part, with queries for its last tokens.
+/// Rotations of the first `dims` dimensions of a head.
+struct Rotary {
+  uint32_t dims;
+  kernels::RopePairs pairs;
+
+  static double Frequency(uint32_t pair) { return std::pow(100.0, -0.3 * pair); }
+
+  /// f32 tables for queries, as an executor makes them.
+  void Tables(std::span<const int32_t> shifts, std::vector<float>& cos, std::vector<float>& sin) const {
+    for (const int32_t shift : shifts) {
+      for (uint32_t i = 0; i < dims / 2; ++i) {
+        cos.push_back(static_cast<float>(std::cos(-shift * Frequency(i))));
+        sin.push_back(static_cast<float>(std::sin(-shift * Frequency(i))));
+      }
+    }
+  }
+
+  /// A key at another position, in double.
+  std::vector<double> Moved(const std::vector<float>& key, int32_t shift) const {
+    std::vector<double> out(key.begin(), key.end());
+    for (uint32_t i = 0; i < dims / 2; ++i) {
+      const bool halves = pairs == kernels::RopePairs::kHalves;
+      const size_t a = halves ? i : 2 * i, b = halves ? i + dims / 2 : 2 * i + 1;
+      const double angle = shift * Frequency(i);
+      out[a] = key[a] * std::cos(angle) - key[b] * std::sin(angle);
+      out[b] = key[b] * std::cos(angle) + key[a] * std::sin(angle);
+    }
+    return out;
+  }
+};
+
+constexpr Rotary kPlain{0, kernels::RopePairs::kHalves};
+constexpr int32_t kShifts[] = {0, -1, 37, -30000};
+
+/// A view of `blocks` parts of blocks, some of them with holes, with queries for its last tokens. With rotations, the
+/// parts are shifted in turns.
 struct Problem {
   std::vector<std::vector<DenseScratch::Line>> frames;
   std::vector<ViewBlock> view;
   std::vector<std::vector<float>> keys, values;  ///< By view index, as the pages keep them.
+  std::vector<int32_t> shifts;                   ///< By view index.
   std::vector<float> queries;                    ///< [tokens][kGroup * kKeyDim]
   uint32_t tokens;
   KvType type;
+  Rotary rotary;
+  std::vector<float> cos, sin;
 
-  Problem(KvType kv_type, uint32_t blocks, uint32_t query_tokens, Prng& prng) : tokens(query_tokens), type(kv_type) {
-    const kernels::KernelTable& k = kernels::KernelsFor(kernels::Isa::kReference);
-    const size_t page_bytes = KvKeyPageBytes(type, kKeyDim) + KvValuePageBytes(type, kValueDim);
-    for (uint32_t b = 0; b < blocks; ++b) {
-      frames.emplace_back((page_bytes + 63) / 64);
-      std::byte* page = frames.back().data()->bytes;
-      std::byte* value_page = page + KvKeyPageBytes(type, kKeyDim);
-      ViewBlock block{frames.back().data()->bytes, 0, kPageTokens};
-      if (prng.Below(4) == 0) {
-        block.begin = static_cast<uint16_t>(prng.Below(kPageTokens));
-        block.count = static_cast<uint16_t>(1 + prng.Below(kPageTokens - block.begin));
+  Problem(KvType kv_type, uint32_t blocks, uint32_t query_tokens, Prng& prng, const Rotary& rotation = kPlain)
+      : tokens(query_tokens), type(kv_type), rotary(rotation) {
+    rotary.Tables(kShifts, cos, sin);
+    uint32_t turn = 0;
+    while (view.size() < blocks) {
+      frames.emplace_back((KvKeyPageBytes(type, kKeyDim) + KvValuePageBytes(type, kValueDim) + 63) / 64);
+      std::byte* frame = frames.back().data()->bytes;
+      std::memset(frame, 0xff, frames.back().size() * 64);  // NaN in slots that are not part of the view.
+      const auto add = [&](uint32_t begin, uint32_t end) {
+        if (rotary.dims > 0 && prng.Below(3) == 0) turn = static_cast<uint32_t>(prng.Below(std::size(kShifts)));
+        Add(frame, begin, end, turn, prng);
+      };
+      if (prng.Below(4) != 0) {
+        add(0, kPageTokens);
+        continue;
       }
-      std::memset(page, 0xff, page_bytes);  // NaN in slots that are not part of the view.
-      for (uint32_t t = block.begin; t < block.begin + block.count; ++t) {
-        std::vector<float> key(kKeyDim), value(kValueDim);
-        for (float& x : key) x = Random(prng);
-        for (float& x : value) x = Random(prng);
-        k.store_key(type, key.data(), kKeyDim, t, page);
-        k.store_value(type, value.data(), kValueDim, t, value_page);
-        for (uint32_t i = 0; i < kKeyDim; ++i) key[i] = NumberAt(type, page, i * kPageTokens + t, t);
-        for (uint32_t i = 0; i < kValueDim; ++i) value[i] = NumberAt(type, value_page, t * kValueDim + i, t);
-        keys.push_back(key);
-        values.push_back(value);
-      }
-      view.push_back(block);
+      const auto begin = static_cast<uint32_t>(prng.Below(kPageTokens));
+      const auto end = static_cast<uint32_t>(begin + 1 + prng.Below(kPageTokens - begin));
+      add(begin, end);
+      if (end < kPageTokens) add(end + (end + 1 < kPageTokens ? prng.Below(2) : 0), kPageTokens);
     }
     queries.resize(size_t{tokens} * kGroup * kKeyDim);
     for (float& x : queries) x = 2 * Random(prng);
   }
 
-  /// The queries from `first` on; `out` has their place in a [tokens] array.
-  DenseTask Task(uint32_t first, uint32_t count, uint32_t window, float* out) const {
-    const auto start = static_cast<uint32_t>(keys.size()) - tokens;
+  void Add(std::byte* frame, uint32_t begin, uint32_t end, uint32_t turn, Prng& prng) {
+    const kernels::KernelTable& k = kernels::KernelsFor(kernels::Isa::kReference);
+    std::byte* value_page = frame + KvKeyPageBytes(type, kKeyDim);
+    for (uint32_t t = begin; t < end; ++t) {
+      std::vector<float> key(kKeyDim), value(kValueDim);
+      for (float& x : key) x = Random(prng);
+      for (float& x : value) x = Random(prng);
+      k.store_key(type, key.data(), kKeyDim, t, frame);
+      k.store_value(type, value.data(), kValueDim, t, value_page);
+      for (uint32_t i = 0; i < kKeyDim; ++i) key[i] = NumberAt(type, frame, i * kPageTokens + t, t);
+      for (uint32_t i = 0; i < kValueDim; ++i) value[i] = NumberAt(type, value_page, t * kValueDim + i, t);
+      keys.push_back(key);
+      values.push_back(value);
+      shifts.push_back(kShifts[turn]);
+    }
+    view.push_back({frame, static_cast<uint16_t>(begin), static_cast<uint16_t>(end - begin), turn});
+  }
+
+  HeadView Head(uint32_t window) const {
     return {.view = view,
-            .query_index = start + first,
-            .tokens = count,
-            .queries = queries.data() + size_t{first} * kGroup * kKeyDim,
-            .query_stride = kGroup * kKeyDim,
-            .out = out + size_t{first} * kGroup * kValueDim,
-            .out_stride = kGroup * kValueDim,
             .key_offset = 0,
             .value_offset = KvKeyPageBytes(type, kKeyDim),
             .group = kGroup,
@@ -84,18 +127,35 @@ struct Problem {
             .value_dim = kValueDim,
             .window = window,
             .scale = 0.5f,
-            .kv_type = type};
+            .kv_type = type,
+            .turns = {cos.data(), sin.data(), rotary.dims, rotary.pairs}};
   }
 
-  /// Softmax over the allowed tokens in double.
+  /// View index of query `token`.
+  uint32_t IndexOf(uint32_t token) const { return static_cast<uint32_t>(keys.size()) - tokens + token; }
+  const float* QueryOf(uint32_t token) const { return queries.data() + size_t{token} * kGroup * kKeyDim; }
+
+  /// The queries from `first` on; `out` has their place in a [tokens] array.
+  DenseTask Task(uint32_t first, uint32_t count, uint32_t window, float* out) const {
+    return {.head = Head(window),
+            .query_index = IndexOf(first),
+            .tokens = count,
+            .queries = QueryOf(first),
+            .query_stride = kGroup * kKeyDim,
+            .out = out + size_t{first} * kGroup * kValueDim,
+            .out_stride = kGroup * kValueDim};
+  }
+
+  /// Softmax over the allowed tokens in double, their keys rotated to where the view has them.
   std::vector<double> Exact(uint32_t token, uint32_t head, uint32_t window) const {
-    const size_t index = keys.size() - tokens + token;
-    const float* query = &queries[(size_t{token} * kGroup + head) * kKeyDim];
+    const size_t index = IndexOf(token);
+    const float* query = QueryOf(token) + size_t{head} * kKeyDim;
     std::vector<double> out(kValueDim);
     double total = 0;
     for (size_t t = window != 0 && index + 1 > window ? index + 1 - window : 0; t <= index; ++t) {
+      const std::vector<double> key = rotary.Moved(keys[t], shifts[t]);
       double score = 0;
-      for (uint32_t i = 0; i < kKeyDim; ++i) score += static_cast<double>(query[i]) * keys[t][i];
+      for (uint32_t i = 0; i < kKeyDim; ++i) score += static_cast<double>(query[i]) * key[i];
       const double weight = std::exp(0.5 * score);
       total += weight;
       for (uint32_t i = 0; i < kValueDim; ++i) out[i] += weight * values[t][i];
@@ -103,30 +163,75 @@ struct Problem {
     for (double& x : out) x /= total;
     return out;
   }
+
+  /// View index at which each section starts.
+  std::vector<uint32_t> SectionStarts() const {
+    std::vector<uint32_t> starts(SectionsOf(view.size()));
+    for (uint32_t b = 0; b < view.size(); ++b) {
+      for (uint32_t s = b / kSectionBlocks + 1; s < starts.size(); ++s) starts[s] += view[b].count;
+    }
+    return starts;
+  }
 };
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
+void ExpectNearExact(const Problem& p, kernels::Isa isa, uint32_t window) {
+  std::vector<float> out(p.tokens * kGroup * kValueDim);
+  DenseScratch scratch;
+  AttendDense(kernels::KernelsFor(isa), p.Task(0, p.tokens, window, out.data()), scratch);
+  for (uint32_t t = 0; t < p.tokens; t += 6) {
+    for (uint32_t head = 0; head < kGroup; ++head) {
+      const std::vector<double> exact = p.Exact(t, head, window);
+      for (uint32_t i = 0; i < kValueDim; ++i) {
+        ASSERT_NEAR(out[(t * kGroup + head) * kValueDim + i], exact[i], 1e-4)
+            << kernels::IsaName(isa) << " window " << window << " rotary " << p.rotary.dims;
+      }
+    }
+  }
+}
+
 TEST(AttendDenseTest, IsNearAPlainSoftmaxInDouble) {
   Prng prng(1);
   for (const kernels::Isa isa : kernels::SupportedIsas()) {
     for (const uint32_t window : {0u, 1u, 100u, 700u}) {
-      const Problem p(kTypes[window / 100 % 2], 3 * kSectionBlocks + 5, 37, prng);
-      std::vector<float> out(p.tokens * kGroup * kValueDim);
-      DenseScratch scratch;
-      AttendDense(kernels::KernelsFor(isa), p.Task(0, p.tokens, window, out.data()), scratch);
-      for (uint32_t t = 0; t < p.tokens; t += 6) {
-        for (uint32_t head = 0; head < kGroup; ++head) {
-          const std::vector<double> exact = p.Exact(t, head, window);
-          for (uint32_t i = 0; i < kValueDim; ++i) {
-            ASSERT_NEAR(out[(t * kGroup + head) * kValueDim + i], exact[i], 1e-4)
-                << kernels::IsaName(isa) << " window " << window;
-          }
+      ExpectNearExact(Problem(kTypes[window / 100 % 2], 3 * kSectionBlocks + 5, 37, prng), isa, window);
+    }
+  }
+}
+
+constexpr Rotary kRotaries[] = {{kKeyDim, kernels::RopePairs::kHalves},
+                                {kKeyDim, kernels::RopePairs::kAdjacent},
+                                {16, kernels::RopePairs::kHalves},
+                                {8, kernels::RopePairs::kAdjacent}};
+
+// Turning f32 queries costs what rounding them again does: within the same 1e-4.
+TEST(AttendDenseTest, ShiftedBlocksAreNearRotatedKeysInDouble) {
+  Prng prng(3);
+  for (const kernels::Isa isa : kernels::SupportedIsas()) {
+    for (const Rotary& rotary : kRotaries) {
+      for (const uint32_t window : {0u, 100u, 700u}) {
+        for (const KvType type : kTypes) {
+          ExpectNearExact(Problem(type, kSectionBlocks + 15, 19, prng, rotary), isa, window);
         }
       }
     }
+  }
+}
+
+// A layer without rotary positions does not care where its keys are.
+TEST(AttendDenseTest, WithoutRotaryPositionsTurnsChangeNoBit) {
+  Prng prng(4);
+  for (const kernels::Isa isa : kernels::SupportedIsas()) {
+    Problem p(KvType::kF16, kSectionBlocks + 3, 5, prng);
+    std::vector<float> plain(p.tokens * kGroup * kValueDim), turned(plain.size());
+    DenseScratch scratch;
+    AttendDense(kernels::KernelsFor(isa), p.Task(0, p.tokens, 0, plain.data()), scratch);
+    for (size_t b = 0; b < p.view.size(); ++b) p.view[b].turn = b % 3;
+    AttendDense(kernels::KernelsFor(isa), p.Task(0, p.tokens, 0, turned.data()), scratch);
+    EXPECT_TRUE(SameBits(plain, turned)) << kernels::IsaName(isa);
   }
 }
 
@@ -136,29 +241,75 @@ TEST(AttendDenseTest, SectionsApartAndTokensAloneGiveTheSameBits) {
   for (const kernels::Isa isa : kernels::SupportedIsas()) {
     const kernels::KernelTable& kernels = kernels::KernelsFor(isa);
     uint32_t run = 0;
-    for (const uint32_t window : {0u, 0u, 600u, 700u}) {
-      const KvType type = kTypes[run++ % 2];
-      const Problem p(type, 2 * kSectionBlocks + 9, 21, prng);
+    for (const uint32_t window : {0u, 0u, 0u, 0u, 600u, 700u, 50u, 300u}) {
+      const KvType type = kTypes[run % 2];
+      const Problem p(type, 2 * kSectionBlocks + 9, 21, prng, run % 4 < 2 ? kPlain : kRotaries[run / 2 % 4]);
+      ++run;
       std::vector<float> together(p.tokens * kGroup * kValueDim), alone(together.size()), apart(together.size());
       DenseScratch scratch;
       AttendDense(kernels, p.Task(0, p.tokens, window, together.data()), scratch);
+      const HeadView head = p.Head(window);
+      const std::vector<uint32_t> starts = p.SectionStarts();
+      ASSERT_EQ(starts.size(), 3);
       for (uint32_t t = 0; t < p.tokens; ++t) {
         AttendDense(kernels, p.Task(t, 1, window, alone.data()), scratch);
-        const DenseTask task = p.Task(t, 1, window, apart.data());
-        const uint32_t sections = SectionsOf(task.view.size());
-        ASSERT_EQ(sections, 3);
-        std::vector<float> sums(sections * SumsFloats(task.Shape()));
-        std::vector<uint32_t> starts(sections);
-        for (uint32_t b = 0; b < (sections - 1) * kSectionBlocks; ++b) {
-          for (uint32_t s = b / kSectionBlocks + 1; s < sections; ++s) starts[s] += task.view[b].count;
+        const Reader reader{p.QueryOf(t), p.IndexOf(t)};
+        const size_t floats = SumsFloats(head.Shape(1));
+        std::vector<float> sums(starts.size() * floats);
+        std::vector<SectionSums> sections(starts.size());
+        for (uint32_t s = static_cast<uint32_t>(starts.size()); s-- > 0;) {
+          sections[s].sums = sums.data() + s * floats;
+          AttendSection(kernels, head, {&reader, 1}, s, starts[s], scratch, sections[s].sums);
         }
-        for (uint32_t s = sections; s-- > 0;) {
-          AttendSection(kernels, task, s, starts[s], scratch, sums.data() + s * SumsFloats(task.Shape()));
-        }
-        MergeSections(kernels, task, sums.data());
+        MergeSections(kernels, head, sections, apart.data() + size_t{t} * kGroup * kValueDim);
       }
       EXPECT_TRUE(SameBits(alone, together)) << kernels::IsaName(isa) << " window " << window;
       EXPECT_TRUE(SameBits(apart, together)) << kernels::IsaName(isa) << " window " << window;
+    }
+  }
+}
+
+// Sequences that begin alike and end differently: whoever reads the beginning together, the bits stay.
+TEST(AttendDenseTest, ReadersOfOneSectionGetTheBitsOfReadingAlone) {
+  Prng prng(5);
+  for (const kernels::Isa isa : kernels::SupportedIsas()) {
+    const kernels::KernelTable& kernels = kernels::KernelsFor(isa);
+    for (const uint32_t count : {2u, 3u, 7u, 16u, 40u}) {
+      for (const uint32_t window : {0u, 40u, 330u}) {
+        const Problem p(kTypes[count % 2], kSectionBlocks, count, prng, count == 3 ? kPlain : kRotaries[count % 4]);
+        const Problem ends(p.type, 3, 1, prng);
+        const auto begun = static_cast<uint32_t>(p.keys.size());
+        const std::vector<uint32_t> starts = p.SectionStarts();
+        const uint32_t second = starts.size() > 1 ? starts[1] : begun;
+        const HeadView head = p.Head(window);
+        DenseScratch scratch;
+        std::vector<Reader> readers;
+        for (uint32_t r = 0; r < count; ++r) readers.push_back({p.QueryOf(r), begun + r % 20});
+        std::vector<float> first(SumsFloats(head.Shape(count)));
+        AttendSection(kernels, head, readers, 0, 0, scratch, first.data());
+        std::vector<float> together(count * kGroup * kValueDim), alone(together.size());
+        for (uint32_t r = 0; r < count; ++r) {
+          HeadView own = head;
+          std::vector<ViewBlock> view = p.view;
+          view.insert(view.end(), ends.view.begin(), ends.view.end());
+          own.view = view;
+          float* out = alone.data() + size_t{r} * kGroup * kValueDim;
+          AttendDense(kernels,
+                      {.head = own,
+                       .query_index = readers[r].query_index,
+                       .tokens = 1,
+                       .queries = readers[r].queries,
+                       .query_stride = 0,
+                       .out = out,
+                       .out_stride = 0},
+                      scratch);
+          std::vector<float> last(SumsFloats(own.Shape(1)));
+          AttendSection(kernels, own, {&readers[r], 1}, 1, second, scratch, last.data());
+          const SectionSums sections[] = {{first.data(), count, r}, {last.data(), 1, 0}};
+          MergeSections(kernels, own, sections, together.data() + size_t{r} * kGroup * kValueDim);
+        }
+        EXPECT_TRUE(SameBits(alone, together)) << kernels::IsaName(isa) << " " << count << " window " << window;
+      }
     }
   }
 }

@@ -16,7 +16,8 @@
 
 namespace kvist::step {
 
-/// Part of a span that a slice may read, in view order.
+/// Part of a span that a slice may read, in view order. It may begin and end inside blocks, and a block may appear in
+/// several segments. Segments that go on where the one before ended, with the same shift, are as one.
 struct Segment {
   SpanId span;
   uint32_t token_begin;  ///< First token inside the span.
@@ -66,7 +67,7 @@ struct Slice {
   uint32_t position = 0;                            ///< Rotary position of the slice's first token.
   uint32_t tokens_begin = 0, tokens_count = 0;      ///< Into StepPlan::tokens.
   uint32_t segments_begin = 0, segments_count = 0;  ///< Into StepPlan::segments: all that may be attended to,
-                                                    ///< this slice's own tokens (the end of `tail`) included.
+                                                    ///< this slice's own tokens, which end the last one, included.
   SpanId tail;                                      ///< Open span that receives this slice's keys and values.
   uint32_t tail_begin = 0;                          ///< Index inside `tail` of the slice's first token.
   uint32_t commit_count = 0;  ///< Leading tokens kept for good; the rest may be rewritten (drafts, diffusion).
@@ -86,7 +87,8 @@ struct PageCopy {
 };
 
 /// Duplicate of one hot block, made before the step's first layer: copy on write of a block whose first tokens are
-/// shared. Bytes of later tokens of the block are copied too and mean nothing.
+/// shared. Bytes of later tokens of the block are copied too and mean nothing. Copies are made as if one by one, in
+/// order.
 struct BlockCopy {
   SpanId source;
   uint32_t source_block;
@@ -126,6 +128,7 @@ struct StepResult {
   std::vector<float> segment_mass;     ///< [num_segments] attention mass, when asked for.
   TimeNs started_at, finished_at;      ///< On the executor's Clock, real or virtual.
   uint64_t bytes_moved = 0;            ///< Weights and KV, counted or modelled.
+  uint64_t kv_bytes_read = 0;          ///< Keys and values among them; shared ones once for all who read together.
 };
 
 /// Fixed for the executor's life; the planner stays inside them.

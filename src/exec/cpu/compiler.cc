@@ -17,7 +17,9 @@ class Program::Compiler {
   absl::Status Run() {
     KVIST_RETURN_IF_ERROR(AllocateWorkspace());
     Emit(RopeTablesInstr{});
+    ropes_.assign(graph_.buffers.size(), kNoRope);
     for (const model::Op& op : graph_.ops) std::visit([this](const auto& o) { Add(o); }, op);
+    KVIST_RETURN_IF_ERROR(status_);
     program_.logits_ = At(graph_.logits);
     FormJobs(program_.body_);
     FormJobs(program_.head_);
@@ -25,6 +27,8 @@ class Program::Compiler {
   }
 
  private:
+  static constexpr int32_t kNoRope = -1;
+
   /// Widest row of quantised activations that any product reads.
   size_t QuantizedRowBytesMax() const {
     size_t most = 0;
@@ -96,6 +100,8 @@ class Program::Compiler {
       program_.cos_.push_back(floats(tables[i]));
       program_.sin_.push_back(floats(tables[i + 1]));
     }
+    program_.turn_cos_.resize(graph_.ropes.size());
+    program_.turn_sin_.resize(graph_.ropes.size());
     program_.quantized_ = base + quantized;
     program_.slots_.groups.Reserve(tokens_max_, needs.count, needs.used);
     program_.slots_.wide = {floats(wide), needs.wide};
@@ -150,6 +156,17 @@ class Program::Compiler {
   /// Call before an instruction that writes `id`.
   void Written(model::BufferId id) {
     if (quantized_ == id) quantized_.reset();
+    ropes_[id.value] = kNoRope;
+  }
+
+  void CountLayer(uint32_t window) {
+    std::vector<AttendLayers>& layers = program_.attend_layers_;
+    const auto same = std::ranges::find(layers, window, &AttendLayers::window);
+    if (same == layers.end()) {
+      layers.push_back({.window = window, .count = 1});
+    } else {
+      ++same->count;
+    }
   }
 
   void Add(const model::Embed& op) {
@@ -172,13 +189,21 @@ class Program::Compiler {
     Emit(LinearInstr{At(op.x), At(op.out), matrix, bias, quantized});
   }
   void Add(const model::Rope& op) {
+    KVIST_CHECK(ropes_[op.x.value] == kNoRope);
     Written(op.x);
+    ropes_[op.x.value] = op.rope;
     Emit(RopeInstr{At(op.x), op.heads, op.rope});
   }
   void Add(const model::Attention& op) {
+    const int32_t rope = ropes_[op.q.value];
+    if (ropes_[op.k.value] != rope) {
+      status_.Update(absl::UnimplementedError(
+          Cat("layer ", op.layer, ": keys with other rotary positions than the queries are not supported")));
+    }
     Written(op.out);
+    CountLayer(op.window);
     Emit(StoreInstr{At(op.k), At(op.v), op.layer});
-    const AttendInstr attend{At(op.q), At(op.out), op.layer, op.window, op.scale};
+    const AttendInstr attend{At(op.q), At(op.out), op.layer, op.window, op.scale, rope};
     Emit(attend);
     Emit(AttendMergeInstr{attend});
   }
@@ -225,6 +250,8 @@ class Program::Compiler {
   std::vector<float*> data_;
   std::vector<size_t> strides_;
   std::optional<model::BufferId> quantized_;  ///< Whose rows the quantised buffer holds.
+  std::vector<int32_t> ropes_;                ///< [buffers] rotary kind that its rows have, or kNoRope.
+  absl::Status status_;                       ///< Of the first operation that cannot be computed.
   bool in_head_ = false;
 };
 

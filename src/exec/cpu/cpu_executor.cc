@@ -6,6 +6,11 @@
 #include "base/status.h"
 
 namespace kvist::exec {
+namespace {
+
+constexpr uint32_t kCopyPartsPerThread = 4;
+
+}  // namespace
 
 kv::PageLayout LayoutOf(const model::ModelSpec& spec, KvType kv_type) {
   return kv::PageLayout::Dense(kv_type, spec.layers, spec.kv_heads, spec.key_width, spec.value_width);
@@ -41,6 +46,7 @@ absl::StatusOr<std::unique_ptr<CpuExecutor>> CpuExecutor::Create(std::shared_ptr
       executor->program_,
       Program::Compile(*executor->model_, executor->weights_, layout, kernels::KernelsFor(options.isa),
                        options.tokens_per_step_max, options.context_tokens_max, options.threads));
+  executor->program_.set_share_segments(options.share_segments);
   executor->step_bytes_ = executor->weights_.packed_bytes() - executor->weights_.expert_bytes();
   executor->runner_ = std::thread([e = executor.get()] { e->RunnerLoop(); });
   return executor;
@@ -103,8 +109,10 @@ void CpuExecutor::RunStep() {
   const uint32_t outputs = static_cast<uint32_t>(batch_.outputs.size());
   const JobSequence::Turn start = jobs_.Start();
   program_.BeginStep(batch_);
+  const uint32_t copy_parts = batch_.copies.empty() ? 0 : kCopyPartsPerThread * options_.threads;
   pool_.Run([&](uint32_t worker) {
     JobSequence::Turn turn = start;
+    jobs_.Share(turn, copy_parts, [&](uint32_t part) { CopyFrames(part, copy_parts); });
     program_.RunBody(batch_, worker, jobs_, turn);
     for (uint32_t first = 0; first < outputs; first += Program::kHeadRows) {
       const uint32_t count = std::min(Program::kHeadRows, outputs - first);
@@ -113,8 +121,18 @@ void CpuExecutor::RunStep() {
                   [&](uint32_t i) { FinishOutput(batch_.outputs[first + i], program_.Logits(i), worker); });
     }
   });
-  result_.bytes_moved = step_bytes_ + program_.expert_bytes();
+  result_.kv_bytes_read = program_.KvBytesRead(batch_);
+  result_.bytes_moved = step_bytes_ + program_.expert_bytes() + result_.kv_bytes_read;
   result_.finished_at = clock_.Now();
+}
+
+void CpuExecutor::CopyFrames(uint32_t part, uint32_t parts) const {
+  // Each part takes its share of every frame, so that copies of copies are right.
+  constexpr uint64_t kLine = 64;
+  const auto [begin, end] = ShareOf(static_cast<uint32_t>(arena_.frame_bytes() / kLine), part, parts);
+  for (const FrameCopy& copy : batch_.copies) {
+    std::copy_n(copy.source + begin * kLine, (end - begin) * kLine, copy.target + begin * kLine);
+  }
 }
 
 void CpuExecutor::FinishOutput(const OutputRow& output, const float* logits, uint32_t worker) {

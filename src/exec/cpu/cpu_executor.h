@@ -32,6 +32,7 @@ struct CpuExecutorOptions {
   uint32_t context_tokens_max = 0;  ///< Longest context; also chooses between a model's rotary frequencies.
   uint32_t frames_count = 0;        ///< Blocks of KV memory.
   KvType kv_type = KvType::kF16;    ///< How keys and values are kept.
+  bool share_segments = true;       ///< Read what sequences share of their views once for all; off for measuring.
   LoadProgress progress;
 };
 
@@ -61,6 +62,7 @@ class CpuExecutor final : public step::Executor {
 
   void RunnerLoop();
   void RunStep();
+  void CopyFrames(uint32_t part, uint32_t parts) const;
   void FinishOutput(const OutputRow& output, const float* logits, uint32_t worker);
   void Sample(const OutputRow& output, std::span<const float> logits, uint32_t worker);
 

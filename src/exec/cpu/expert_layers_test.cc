@@ -140,9 +140,9 @@ uint64_t BytesOfStep(TestExecutor& executor, const std::vector<TokenId>& tokens)
   plan.slices.push_back({.request = id, .tokens_count = count, .segments_count = 1, .tail = span});
   plan.segments.push_back({span, 0, count});
   for (TokenId token : tokens) plan.tokens.push_back({token});
-  const uint64_t bytes = executor.Execute(std::move(plan)).bytes_moved;
+  const step::StepResult result = executor.Execute(std::move(plan));
   executor.memory().End(id);
-  return bytes;
+  return result.bytes_moved - result.kv_bytes_read;
 }
 
 TEST(ExpertLayers, EachNeededExpertIsReadOnceAStep) {

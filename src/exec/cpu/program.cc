@@ -22,6 +22,10 @@ constexpr size_t kPartBytes = 64 << 10;
 constexpr uint32_t kManyRows = 64;
 constexpr uint32_t kPartsPerThreadOfMany = 2;
 
+kernels::RopePairs PairsOf(const model::RopeSpec& rope) {
+  return rope.half_split ? kernels::RopePairs::kHalves : kernels::RopePairs::kAdjacent;
+}
+
 }  // namespace
 
 void Program::RunBody(const StepBatch& batch, uint32_t worker, JobSequence& jobs, JobSequence::Turn& turn) {
@@ -43,9 +47,9 @@ uint32_t Program::PiecesOf(const Job& job, uint32_t rows) const {
     case CutBy::kRowGroups:
       return job.groups;
     case CutBy::kAttendItems:
-      return static_cast<uint32_t>(attend_items_.size()) * layout_.kv_heads();
+      return static_cast<uint32_t>(schedule_.items().size()) * layout_.kv_heads();
     case CutBy::kMergeItems:
-      return static_cast<uint32_t>(merge_items_.size()) * layout_.kv_heads();
+      return static_cast<uint32_t>(schedule_.merges().size()) * layout_.kv_heads();
     case CutBy::kSlots:
       return rows * job.used;
     case CutBy::kExperts: {
@@ -104,17 +108,26 @@ void Program::RunPart(const Code& code, const Job& job, Share share) {
 }
 
 void Program::Do(const RopeTablesInstr&, const Share& share) {
+  const auto [turns_begin, turns_end] =
+      ShareOf(static_cast<uint32_t>(share.batch->shifts.size()), share.part, share.parts);
   for (size_t kind = 0; kind < model_->graph.ropes.size(); ++kind) {
     const model::RopeSpec& rope = model_->graph.ropes[kind];
     const size_t pairs = rope.dims / 2;
     const std::vector<double>& inv_freq = rope.FrequenciesFor(context_tokens_);
-    for (uint32_t row = share.begin; row < share.end; ++row) {
-      const double position = share.batch->rows[row].position;
+    const auto fill = [&](double position, double magnitude, float* cos, float* sin) {
       for (size_t i = 0; i < pairs; ++i) {
-        double angle = position * inv_freq[i];
-        cos_[kind][row * pairs + i] = static_cast<float>(std::cos(angle) * rope.magnitude);
-        sin_[kind][row * pairs + i] = static_cast<float>(std::sin(angle) * rope.magnitude);
+        const double angle = position * inv_freq[i];
+        cos[i] = static_cast<float>(std::cos(angle) * magnitude);
+        sin[i] = static_cast<float>(std::sin(angle) * magnitude);
       }
+    };
+    for (uint32_t row = share.begin; row < share.end; ++row) {
+      fill(share.batch->rows[row].position, rope.magnitude, cos_[kind] + row * pairs, sin_[kind] + row * pairs);
+    }
+    // Queries and keys have the magnitude already.
+    for (uint32_t turn = turns_begin; turn < turns_end; ++turn) {
+      fill(-double{1} * share.batch->shifts[turn], 1.0, turn_cos_[kind].data() + turn * pairs,
+           turn_sin_[kind].data() + turn * pairs);
     }
   }
 }
@@ -158,10 +171,9 @@ void Program::Do(const LinearInstr& instr, const Share& share) {
 void Program::Do(const RopeInstr& instr, const Share& share) {
   const model::RopeSpec& rope = model_->graph.ropes[instr.rope];
   const size_t pairs = rope.dims / 2;
-  const auto layout = rope.half_split ? kernels::RopePairs::kHalves : kernels::RopePairs::kAdjacent;
   for (uint32_t row = share.begin; row < share.end; ++row) {
     kernels_->rope(instr.x.At(row), instr.heads, model_->spec.key_width, rope.dims, cos_[instr.rope] + row * pairs,
-                   sin_[instr.rope] + row * pairs, layout);
+                   sin_[instr.rope] + row * pairs, PairsOf(rope));
   }
 }
 
@@ -180,27 +192,24 @@ void Program::Do(const StoreInstr& instr, const Share& share) {
 
 void Program::BeginStep(const StepBatch& batch) {
   expert_bytes_ = 0;
-  attend_items_.clear();
-  merge_items_.clear();
-  // With few tasks, a thread could hold up the others by a long view: the views of single tokens are cut into sections.
-  const bool cut = threads_ > 1 && batch.runs.size() * layout_.kv_heads() < size_t{kPartsPerThread} * threads_;
-  size_t sums = 0;
-  for (uint32_t run = 0; run < batch.runs.size(); ++run) {
-    const uint32_t sections = attention::SectionsOf(batch.runs[run].view_count);
-    if (!cut || batch.runs[run].rows > 1 || sections == 1) {
-      attend_items_.push_back({.run = run});
-      continue;
-    }
-    const attention::ViewBlock* view = batch.view_blocks.data() + batch.runs[run].view_begin;
-    uint32_t start = 0;
-    for (uint32_t block = 0; block < batch.runs[run].view_count; start += view[block++].count) {
-      if (block % attention::kSectionBlocks != 0) continue;
-      attend_items_.push_back({.run = run, .section = block / attention::kSectionBlocks, .start = start, .sums = sums});
-    }
-    merge_items_.push_back({.run = run, .sums = sums});
-    sums += sections * layout_.kv_heads() * SectionFloats();
-  }
+  schedule_.Build(batch, {.kv_heads = layout_.kv_heads(),
+                          .pieces_wanted = threads_ > 1 ? kPartsPerThread * threads_ : 0,
+                          .share = share_segments_});
+  const size_t sums = schedule_.sums_tokens() * layout_.kv_heads() * SectionFloats();
   section_sums_.resize(std::max(section_sums_.size(), sums));
+  for (size_t kind = 0; kind < model_->graph.ropes.size(); ++kind) {
+    const size_t floats = batch.shifts.size() * (model_->graph.ropes[kind].dims / 2);
+    turn_cos_[kind].resize(std::max(turn_cos_[kind].size(), floats));
+    turn_sin_[kind].resize(std::max(turn_sin_[kind].size(), floats));
+  }
+}
+
+uint64_t Program::KvBytesRead(const StepBatch& batch) const {
+  uint64_t bytes = 0;
+  for (const AttendLayers& layers : attend_layers_) {
+    bytes += layers.count * schedule_.TokensRead(batch, layers.window) * (layout_.layer_bytes() / kv::kBlockTokens);
+  }
+  return bytes;
 }
 
 size_t Program::SectionFloats() const {
@@ -212,53 +221,83 @@ size_t Program::SectionFloats() const {
                                 .kv_type = layout_.type()});
 }
 
-float* Program::SumsOf(const AttendItem& item, const StepBatch& batch, uint32_t head) {
-  const uint32_t sections = attention::SectionsOf(batch.runs[item.run].view_count);
-  return section_sums_.data() + item.sums + head * sections * SectionFloats();
+float* Program::SumsOf(const AttendItem& item, uint32_t head) {
+  return section_sums_.data() + (item.sums * layout_.kv_heads() + head * item.readers_count) * SectionFloats();
 }
 
-attention::DenseTask Program::TaskOf(const AttendInstr& instr, const StepBatch& batch, uint32_t run_index,
-                                     uint32_t head) const {
-  const uint32_t group = model_->spec.heads / layout_.kv_heads();
+attention::HeadView Program::HeadOf(const AttendInstr& instr, const StepBatch& batch, uint32_t run_index,
+                                    uint32_t head) const {
   const QueryRun& run = batch.runs[run_index];
-  return {.view = {batch.view_blocks.data() + run.view_begin, run.view_count},
-          .query_index = run.query_index,
-          .tokens = run.rows,
-          .queries = instr.q.At(run.row) + size_t{head} * group * model_->spec.key_width,
-          .query_stride = instr.q.stride,
-          .out = instr.out.At(run.row) + size_t{head} * group * model_->spec.value_width,
-          .out_stride = instr.out.stride,
-          .key_offset = layout_.KeyOffset(instr.layer, head),
-          .value_offset = layout_.ValueOffset(instr.layer, head),
-          .group = group,
-          .key_dim = model_->spec.key_width,
-          .value_dim = model_->spec.value_width,
-          .window = instr.window,
-          .scale = instr.scale,
-          .kv_type = layout_.type()};
+  attention::HeadView view{.view = {batch.view_blocks.data() + run.view_begin, run.view_count},
+                           .key_offset = layout_.KeyOffset(instr.layer, head),
+                           .value_offset = layout_.ValueOffset(instr.layer, head),
+                           .group = model_->spec.heads / layout_.kv_heads(),
+                           .key_dim = model_->spec.key_width,
+                           .value_dim = model_->spec.value_width,
+                           .window = instr.window,
+                           .scale = instr.scale,
+                           .kv_type = layout_.type(),
+                           .turns = {}};
+  if (instr.rope >= 0) {
+    const model::RopeSpec& rope = model_->graph.ropes[instr.rope];
+    view.turns = {.cos = turn_cos_[instr.rope].data(),
+                  .sin = turn_sin_[instr.rope].data(),
+                  .dims = rope.dims,
+                  .pairs = PairsOf(rope)};
+  }
+  return view;
+}
+
+const float* Program::QueriesOf(const AttendInstr& instr, uint32_t row, uint32_t head) const {
+  return instr.q.At(row) + size_t{head} * (model_->spec.heads / layout_.kv_heads()) * model_->spec.key_width;
+}
+
+float* Program::OutOf(const AttendInstr& instr, uint32_t row, uint32_t head) const {
+  return instr.out.At(row) + size_t{head} * (model_->spec.heads / layout_.kv_heads()) * model_->spec.value_width;
 }
 
 void Program::Do(const AttendInstr& instr, const Share& share) {
+  AttendScratch& scratch = scratch_[share.worker];
   for (uint32_t i = share.begin; i < share.end; ++i) {
-    const AttendItem& item = attend_items_[i / layout_.kv_heads()];
+    const AttendItem& item = schedule_.items()[i / layout_.kv_heads()];
     const uint32_t head = i % layout_.kv_heads();
-    const attention::DenseTask task = TaskOf(instr, *share.batch, item.run, head);
-    attention::DenseScratch& scratch = scratch_[share.worker];
+    const std::span<const uint32_t> readers = schedule_.ReadersOf(item);
+    const attention::HeadView view = HeadOf(instr, *share.batch, readers.front(), head);
     if (item.section == AttendItem::kWhole) {
-      attention::AttendDense(*kernels_, task, scratch);
+      const QueryRun& run = share.batch->runs[readers.front()];
+      attention::AttendDense(*kernels_,
+                             {.head = view,
+                              .query_index = run.query_index,
+                              .tokens = run.rows,
+                              .queries = QueriesOf(instr, run.row, head),
+                              .query_stride = instr.q.stride,
+                              .out = OutOf(instr, run.row, head),
+                              .out_stride = instr.out.stride},
+                             scratch.dense);
       continue;
     }
-    float* sums = SumsOf(item, *share.batch, head) + item.section * SectionFloats();
-    attention::AttendSection(*kernels_, task, item.section, item.start, scratch, sums);
+    scratch.readers.clear();
+    for (uint32_t reader : readers) {
+      const QueryRun& run = share.batch->runs[reader];
+      scratch.readers.push_back({.queries = QueriesOf(instr, run.row, head), .query_index = run.query_index});
+    }
+    attention::AttendSection(*kernels_, view, scratch.readers, item.section, item.start, scratch.dense,
+                             SumsOf(item, head));
   }
 }
 
 void Program::Do(const AttendMergeInstr& instr, const Share& share) {
+  AttendScratch& scratch = scratch_[share.worker];
   for (uint32_t i = share.begin; i < share.end; ++i) {
-    const AttendItem& item = merge_items_[i / layout_.kv_heads()];
+    const AttendMerge& merge = schedule_.merges()[i / layout_.kv_heads()];
     const uint32_t head = i % layout_.kv_heads();
-    attention::MergeSections(*kernels_, TaskOf(instr.of, *share.batch, item.run, head),
-                             SumsOf(item, *share.batch, head));
+    scratch.sections.clear();
+    for (const AttendPart& part : merge.parts) {
+      const AttendItem& item = schedule_.items()[part.item];
+      scratch.sections.push_back({.sums = SumsOf(item, head), .readers = item.readers_count, .reader = part.reader});
+    }
+    attention::MergeSections(*kernels_, HeadOf(instr.of, *share.batch, merge.run, head), scratch.sections,
+                             OutOf(instr.of, share.batch->runs[merge.run].row, head));
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "attention/dense.h"
+#include "exec/cpu/attend_schedule.h"
 #include "exec/cpu/experts.h"
 #include "exec/cpu/step_batch.h"
 #include "exec/cpu/weights.h"
@@ -29,7 +30,7 @@ struct Rows {
   float* At(uint32_t row) const { return data + row * stride; }
 };
 
-/// Fills the cos and sin tables of every rotary kind for the step's positions.
+/// Fills the cos and sin tables of every rotary kind for the step's positions and position shifts.
 struct RopeTablesInstr {};
 /// Quantises rows of x for the products that follow.
 struct QuantizeInstr {
@@ -66,6 +67,7 @@ struct AttendInstr {
   Rows q, out;
   uint32_t layer, window;
   float scale;
+  int32_t rope;  ///< Rotary kind of queries and keys, or -1.
 };
 /// Follows the attention `of`: puts together what it left in parts.
 struct AttendMergeInstr {
@@ -160,6 +162,9 @@ class Program {
                                          const kv::PageLayout& layout, const kernels::KernelTable& kernels,
                                          uint32_t tokens_max, uint32_t context_tokens, uint32_t threads);
 
+  /// Whether sequences read what they share of their views together; they do by default. Changes no bit.
+  void set_share_segments(bool share) { share_segments_ = share; }
+
   /// Decides how the step's attention is shared. Call before the workers start on `batch`.
   void BeginStep(const StepBatch& batch);
 
@@ -175,6 +180,10 @@ class Program {
 
   /// After RunBody: bytes of the weights of all experts that the step needed, in all layers.
   uint64_t expert_bytes() const { return expert_bytes_; }
+
+  /// After BeginStep: bytes of keys and values that the step's attention reads, in all layers. Tokens that a piece of
+  /// work needs count once for it, however many sequences it serves.
+  uint64_t KvBytesRead(const StepBatch& batch) const;
 
  private:
   class Compiler;
@@ -197,19 +206,24 @@ class Program {
     std::byte* quantized = nullptr;  ///< [slots][ActivationRowBytes] of x, then of gate.
   };
 
-  /// A run's attention, or one section of it.
-  struct AttendItem {
-    static constexpr uint32_t kWhole = ~0u;
-    uint32_t run;
-    uint32_t section = kWhole;
-    uint32_t start = 0;  ///< View index of the section's first token.
-    size_t sums = 0;     ///< Of the run's first section and first head, in section_sums_.
+  /// What a worker's attention needs while it runs.
+  struct AttendScratch {
+    attention::DenseScratch dense;
+    std::vector<attention::Reader> readers;
+    std::vector<attention::SectionSums> sections;
   };
 
-  attention::DenseTask TaskOf(const AttendInstr& instr, const StepBatch& batch, uint32_t run, uint32_t head) const;
-  /// Floats of the sums of one section for one head of a run of one token.
+  /// Layers that attend alike.
+  struct AttendLayers {
+    uint32_t window, count;
+  };
+
+  attention::HeadView HeadOf(const AttendInstr& instr, const StepBatch& batch, uint32_t run, uint32_t head) const;
+  const float* QueriesOf(const AttendInstr& instr, uint32_t row, uint32_t head) const;
+  float* OutOf(const AttendInstr& instr, uint32_t row, uint32_t head) const;
+  /// Floats of the sums of one section for one KV head and one token.
   size_t SectionFloats() const;
-  float* SumsOf(const AttendItem& item, const StepBatch& batch, uint32_t head);
+  float* SumsOf(const AttendItem& item, uint32_t head);
 
   void Execute(const Code& code, Share share, JobSequence& jobs, JobSequence::Turn& turn);
   uint32_t PiecesOf(const Job& job, uint32_t rows) const;
@@ -247,10 +261,13 @@ class Program {
   std::byte* quantized_ = nullptr;  ///< [rows][ActivationRowBytes(cols)] of the last QuantizeInstr.
   Slots slots_;
   uint64_t expert_bytes_ = 0;
-  std::vector<float*> cos_, sin_;                 ///< Per rotary kind: [tokens_max][dims / 2].
-  std::vector<attention::DenseScratch> scratch_;  ///< Per worker.
-  std::vector<AttendItem> attend_items_, merge_items_;
-  std::vector<float> section_sums_;  ///< Per cut run: [kv head][section][SectionFloats()].
+  std::vector<float*> cos_, sin_;                        ///< Per rotary kind: [tokens_max][dims / 2].
+  std::vector<std::vector<float>> turn_cos_, turn_sin_;  ///< Per rotary kind: [StepBatch::shifts][dims / 2].
+  std::vector<AttendScratch> scratch_;                   ///< Per worker.
+  std::vector<AttendLayers> attend_layers_;              ///< By window.
+  bool share_segments_ = true;
+  AttendSchedule schedule_;
+  std::vector<float> section_sums_;  ///< Per item of the schedule: [kv head][sums of its readers].
 };
 
 }  // namespace kvist::exec

@@ -6,18 +6,29 @@
 #include "base/status.h"
 
 namespace kvist::exec {
-
 absl::Status StepBatch::Build(const step::StepPlan& plan, const step::ExecutorLimits& limits,
                               const kv::SpanTable& spans, const kv::FrameArena& arena) {
   KVIST_RETURN_IF_ERROR(CheckLimits(plan, limits));
+  frames_count_ = limits.hot_bytes / arena.frame_bytes();
+  copies.clear();
   rows.clear();
   view_blocks.clear();
   runs.clear();
   outputs.clear();
   logits_rows = scores_count = sampled_count = logprobs_count = 0;
+  for (const step::BlockCopy& copy : plan.block_copies) {
+    copies.push_back({.source = FrameOf(spans.Frames(copy.source), copy.source_block, arena),
+                      .target = FrameOf(spans.Frames(copy.target), copy.target_block, arena)});
+  }
+  CollectShifts(plan);
   for (uint32_t i = 0; i < plan.slices.size(); ++i) AddSlice(plan, i, spans, arena);
   KVIST_CHECK(rows.size() == plan.tokens.size());
   return absl::OkStatus();
+}
+
+std::byte* StepBatch::FrameOf(const std::vector<FrameId>& frames, uint32_t block, const kv::FrameArena& arena) const {
+  KVIST_CHECK(block < frames.size() && frames[block].value < frames_count_);
+  return arena.Frame(frames[block]);
 }
 
 absl::Status StepBatch::CheckLimits(const step::StepPlan& plan, const step::ExecutorLimits& limits) const {
@@ -42,10 +53,23 @@ absl::Status StepBatch::CheckLimits(const step::StepPlan& plan, const step::Exec
   for (const step::Slice& slice : plan.slices) {
     if (slice.mask != step::Mask::kCausal) return absl::InvalidArgumentError("only causal masks are supported");
   }
-  for (const step::Segment& segment : plan.segments) {
-    if (segment.position_shift != 0) return absl::InvalidArgumentError("position shifts are not supported");
-  }
   return absl::OkStatus();
+}
+
+void StepBatch::CollectShifts(const step::StepPlan& plan) {
+  shifts.assign(1, 0);
+  for (const step::Segment& segment : plan.segments) {
+    if (segment.position_shift != 0 && segment.position_shift != shifts.back()) {
+      shifts.push_back(segment.position_shift);
+    }
+  }
+  std::sort(shifts.begin() + 1, shifts.end());
+  shifts.erase(std::unique(shifts.begin() + 1, shifts.end()), shifts.end());
+}
+
+uint32_t StepBatch::TurnOf(int32_t shift) const {
+  if (shift == 0) return 0;
+  return static_cast<uint32_t>(std::lower_bound(shifts.begin() + 1, shifts.end(), shift) - shifts.begin());
 }
 
 void StepBatch::AddSlice(const step::StepPlan& plan, uint32_t index, const kv::SpanTable& spans,
@@ -56,10 +80,9 @@ void StepBatch::AddSlice(const step::StepPlan& plan, uint32_t index, const kv::S
   const std::vector<FrameId>& tail = spans.Frames(slice.tail);
   for (uint32_t t = 0; t < slice.tokens_count; ++t) {
     uint32_t in_span = slice.tail_begin + t;
-    KVIST_CHECK(in_span / kv::kBlockTokens < tail.size());
     rows.push_back({.token = plan.tokens[slice.tokens_begin + t].known,
                     .position = slice.position + t,
-                    .frame = arena.Frame(tail[in_span / kv::kBlockTokens]),
+                    .frame = FrameOf(tail, in_span / kv::kBlockTokens, arena),
                     .slot = in_span % kv::kBlockTokens});
   }
   const uint32_t view_begin = static_cast<uint32_t>(view_blocks.size());
@@ -78,23 +101,39 @@ void StepBatch::AddSlice(const step::StepPlan& plan, uint32_t index, const kv::S
 
 uint32_t StepBatch::AddView(const step::StepPlan& plan, const step::Slice& slice, const kv::SpanTable& spans,
                             const kv::FrameArena& arena) {
+  const auto view_begin = static_cast<uint32_t>(view_blocks.size());
   uint32_t view_tokens = 0;
-  KVIST_CHECK(slice.segments_begin + slice.segments_count <= plan.segments.size());
+  KVIST_CHECK(slice.segments_count > 0 && slice.segments_begin + slice.segments_count <= plan.segments.size());
   for (uint32_t s = 0; s < slice.segments_count; ++s) {
     const step::Segment& segment = plan.segments[slice.segments_begin + s];
     const std::vector<FrameId>& frames = spans.Frames(segment.span);
-    const uint32_t end = segment.token_begin + segment.tokens_count;
-    KVIST_CHECK(kv::kBlockTokens * frames.size() >= end);
+    const uint32_t end = segment.token_begin + segment.tokens_count, turn = TurnOf(segment.position_shift);
     for (uint32_t token = segment.token_begin; token < end;) {
       uint32_t begin = token % kv::kBlockTokens;
       uint32_t count = std::min(kv::kBlockTokens - begin, end - token);
-      view_blocks.push_back(
-          {arena.Frame(frames[token / kv::kBlockTokens]), static_cast<uint16_t>(begin), static_cast<uint16_t>(count)});
+      AddViewBlock(view_begin, {.frame = FrameOf(frames, token / kv::kBlockTokens, arena),
+                                .begin = static_cast<uint16_t>(begin),
+                                .count = static_cast<uint16_t>(count),
+                                .turn = turn});
       token += count;
     }
     view_tokens += segment.tokens_count;
   }
+  const step::Segment& last = plan.segments[slice.segments_begin + slice.segments_count - 1];
+  KVIST_CHECK(last.span == slice.tail && last.token_begin + last.tokens_count == slice.tail_begin + slice.tokens_count);
   return view_tokens;
+}
+
+void StepBatch::AddViewBlock(uint32_t view_begin, const attention::ViewBlock& block) {
+  // So the bits do not depend on how a planner cut one stretch of tokens into segments.
+  if (view_blocks.size() > view_begin) {
+    attention::ViewBlock& last = view_blocks.back();
+    if (last.frame == block.frame && last.turn == block.turn && last.begin + last.count == block.begin) {
+      last.count = static_cast<uint16_t>(last.count + block.count);
+      return;
+    }
+  }
+  view_blocks.push_back(block);
 }
 
 void StepBatch::AddOutputs(const step::Slice& slice, uint32_t index, uint32_t row_end) {

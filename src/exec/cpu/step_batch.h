@@ -30,6 +30,12 @@ struct QueryRun {
   uint32_t query_index = 0;                 ///< View index of the first token.
 };
 
+/// A frame to be duplicated before the first layer.
+struct FrameCopy {
+  const std::byte* source = nullptr;
+  std::byte* target = nullptr;
+};
+
 /// A row whose logits are computed.
 struct OutputRow {
   uint32_t row = 0;
@@ -50,18 +56,26 @@ class StepBatch {
   absl::Status Build(const step::StepPlan& plan, const step::ExecutorLimits& limits, const kv::SpanTable& spans,
                      const kv::FrameArena& arena);
 
+  std::vector<FrameCopy> copies;  ///< In this order: a target may be the source of a later one.
   std::vector<TokenRow> rows;
-  std::vector<attention::ViewBlock> view_blocks;
+  std::vector<int32_t> shifts;  ///< Position shifts of the step, by ViewBlock::turn: 0, then the others.
+  std::vector<attention::ViewBlock> view_blocks;  ///< Parts of one block that lie side by side are one.
   std::vector<QueryRun> runs;
   std::vector<OutputRow> outputs;
   uint32_t logits_rows = 0, scores_count = 0, sampled_count = 0, logprobs_count = 0;
 
  private:
+  std::byte* FrameOf(const std::vector<FrameId>& frames, uint32_t block, const kv::FrameArena& arena) const;
   absl::Status CheckLimits(const step::StepPlan& plan, const step::ExecutorLimits& limits) const;
+  void CollectShifts(const step::StepPlan& plan);
+  uint32_t TurnOf(int32_t shift) const;
   void AddSlice(const step::StepPlan& plan, uint32_t index, const kv::SpanTable& spans, const kv::FrameArena& arena);
   uint32_t AddView(const step::StepPlan& plan, const step::Slice& slice, const kv::SpanTable& spans,
                    const kv::FrameArena& arena);
+  void AddViewBlock(uint32_t view_begin, const attention::ViewBlock& block);
   void AddOutputs(const step::Slice& slice, uint32_t index, uint32_t row_end);
+
+  uint64_t frames_count_ = 0;
 };
 
 }  // namespace kvist::exec
