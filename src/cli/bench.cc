@@ -82,14 +82,15 @@ std::string_view NameOf(kernels::PeakKind kind) {
 
 lab::Work WorkOf(const model::Model& model, KvType kv_type, const lab::Speed& speed, uint32_t tokens_per_step_max) {
   lab::Work work;
+  const uint32_t depth = speed.shared_depth + speed.depth;
   if (speed.kind == lab::SpeedKind::kDecode) {
     for (uint32_t t = 0; t < speed.tokens; ++t)
-      work += lab::WorkOfStep(model, kv_type, speed.batch, 1, speed.depth + t, true);
+      work += lab::WorkOfStep(model, kv_type, speed.batch, 1, depth + t, true, speed.shared_depth);
     return work;
   }
   for (uint32_t done = 0; done < speed.tokens;) {
     const uint32_t chunk = std::min(speed.tokens - done, tokens_per_step_max);
-    work += lab::WorkOfStep(model, kv_type, 1, chunk, speed.depth + done, done + chunk == speed.tokens);
+    work += lab::WorkOfStep(model, kv_type, 1, chunk, depth + done, done + chunk == speed.tokens);
     done += chunk;
   }
   return work;
@@ -194,6 +195,7 @@ void PrintJson(const BenchRun& run) {
     object["tokens"] = speed.tokens;
     object["batch"] = speed.batch;
     object["depth"] = speed.depth;
+    object["shared_depth"] = speed.shared_depth;
     object["repetitions"] = speed.seconds.size();
     object["tokens_per_s"] = {{"median", speed.TokensPerS(0.5)},
                               {"p90", speed.TokensPerS(0.9)},
@@ -279,6 +281,13 @@ void AddBench(CLI::App& app, int& exit_code) {
       ->allow_extra_args(false)
       ->transform(count)
       ->capture_default_str();
+  command
+      ->add_option("--shared-depth", flags->speed.shared_depth,
+                   "Tokens of context before those of --depth that all have")
+      ->transform(count)
+      ->capture_default_str();
+  command->add_flag("!--read-apart", flags->model.runtime.share_segments,
+                    "Let each sequence read shared context for itself, to see what reading together brings");
   command->add_option("-r,--repetitions", flags->speed.repetitions, "Counted rounds")
       ->transform(WholeNumber(1, 1000))
       ->capture_default_str();

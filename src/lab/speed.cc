@@ -17,35 +17,49 @@ class Sequences {
  public:
   using GoOn = std::function<bool()>;
 
-  Sequences(step::Executor& executor, kv::KvMemory& memory, const Clock& clock, uint32_t count, uint32_t depth)
-      : executor_(executor), memory_(memory), clock_(clock), lengths_(count, 0), depth_(depth) {
+  /// @param shared_depth  tokens before `depth` that all have in common.
+  Sequences(step::Executor& executor, kv::KvMemory& memory, const Clock& clock, uint32_t count, uint32_t depth,
+            uint32_t shared_depth)
+      : executor_(executor),
+        memory_(memory),
+        clock_(clock),
+        lengths_(count, 0),
+        depth_(depth),
+        shared_depth_(shared_depth) {
     executor_.SetWake([this] { finished_.release(); });
-    for (uint32_t i = 0; i < count; ++i) memory_.Begin(IdOf(i), /*cache_namespace=*/i + 1, {});
+    for (uint32_t i = 0; i <= count; ++i) memory_.Begin(IdOf(i), /*cache_namespace=*/i + 1, {});
   }
   ~Sequences() {
     executor_.SetWake({});
-    for (uint32_t i = 0; i < lengths_.size(); ++i) memory_.End(IdOf(i));
+    for (uint32_t i = 0; i <= lengths_.size(); ++i) memory_.End(IdOf(i));
   }
   Sequences(const Sequences&) = delete;
   Sequences& operator=(const Sequences&) = delete;
 
   /// Room for `tokens` more in the first `count` sequences.
   absl::Status Reserve(uint32_t count, uint32_t tokens) {
-    for (uint32_t i = 0; i < count; ++i) {
-      if (!memory_.Reserve(IdOf(i), depth_ + tokens)) {
-        return absl::InvalidArgumentError(Cat("KV memory of ", uint64_t{memory_.frames_count()} * kv::kBlockTokens,
-                                              " tokens is too small for ", count, " sequences of ", depth_ + tokens));
-      }
-    }
-    return absl::OkStatus();
+    bool fits = memory_.Reserve(SharedId(), shared_depth_);
+    for (uint32_t i = 0; fits && i < count; ++i) fits = memory_.Reserve(IdOf(i), depth_ + tokens);
+    if (fits) return absl::OkStatus();
+    return absl::InvalidArgumentError(Cat("KV memory of ", uint64_t{memory_.frames_count()} * kv::kBlockTokens,
+                                          " tokens is too small for ", count, " sequences of ", depth_ + tokens,
+                                          shared_depth_ > 0 ? Cat(" and ", shared_depth_, " shared ones") : ""));
   }
 
   absl::Status Fill(const GoOn& go_on) {
+    for (uint32_t done = 0; done < shared_depth_;) {
+      const uint32_t chunk = std::min(shared_depth_ - done, executor_.Limits().tokens_per_step_max);
+      plan_.Clear();
+      AddTokens(static_cast<uint32_t>(lengths_.size()), done, /*position=*/done, chunk);
+      plan_.segments.push_back({memory_.SpanOf(SharedId()), done, chunk});
+      KVIST_RETURN_IF_ERROR(Execute(go_on));
+      done += chunk;
+    }
     for (uint32_t i = 0; i < lengths_.size(); ++i) {
       while (lengths_[i] < depth_) {
         const uint32_t chunk = std::min(depth_ - lengths_[i], executor_.Limits().tokens_per_step_max);
         plan_.Clear();
-        AddSlice(i, chunk, /*view_begin=*/lengths_[i], /*sample=*/false);
+        AddSlice(i, chunk, /*whole_view=*/false, /*sample=*/false);
         KVIST_RETURN_IF_ERROR(Execute(go_on));
       }
     }
@@ -67,7 +81,7 @@ class Sequences {
       const uint32_t chunk = std::min(tokens, chunk_max);
       tokens -= chunk;
       plan_.Clear();
-      for (uint32_t i = 0; i < count; ++i) AddSlice(i, chunk, /*view_begin=*/0, /*sample=*/tokens == 0);
+      for (uint32_t i = 0; i < count; ++i) AddSlice(i, chunk, /*whole_view=*/true, /*sample=*/tokens == 0);
       KVIST_RETURN_IF_ERROR(Execute(go_on));
     }
     return absl::OkStatus();
@@ -75,26 +89,38 @@ class Sequences {
 
  private:
   static RequestId IdOf(uint32_t i) { return RequestId{i + 1}; }
+  /// Of what holds the shared tokens.
+  RequestId SharedId() const { return IdOf(static_cast<uint32_t>(lengths_.size())); }
 
-  void AddSlice(uint32_t i, uint32_t count, uint32_t view_begin, bool sample) {
-    const SpanId span = memory_.SpanOf(IdOf(i));
-    step::Slice slice{.request = IdOf(i),
-                      .position = lengths_[i],
-                      .tokens_begin = static_cast<uint32_t>(plan_.tokens.size()),
-                      .tokens_count = count,
-                      .segments_begin = static_cast<uint32_t>(plan_.segments.size()),
-                      .segments_count = 1,
-                      .tail = span,
-                      .tail_begin = lengths_[i],
-                      .commit_count = count};
+  /// @param whole_view  false: the new tokens see themselves only.
+  void AddSlice(uint32_t i, uint32_t count, bool whole_view, bool sample) {
+    step::Slice& slice = AddTokens(i, lengths_[i], shared_depth_ + lengths_[i], count);
     if (sample) slice.sampling = step::Sampling{.temperature = 0};
-    plan_.segments.push_back({span, view_begin, lengths_[i] + count - view_begin});
+    if (whole_view && shared_depth_ > 0) {
+      plan_.segments.push_back({memory_.SpanOf(SharedId()), 0, shared_depth_});
+      ++slice.segments_count;
+    }
+    const uint32_t begin = whole_view ? 0 : lengths_[i];
+    plan_.segments.push_back({slice.tail, begin, lengths_[i] + count - begin});
+    lengths_[i] += count;
+  }
+
+  /// A slice of tokens that follow the first `begin` of sequence `i`; its last segment is the caller's.
+  step::Slice& AddTokens(uint32_t i, uint32_t begin, uint32_t position, uint32_t count) {
+    plan_.slices.push_back({.request = IdOf(i),
+                            .position = position,
+                            .tokens_begin = static_cast<uint32_t>(plan_.tokens.size()),
+                            .tokens_count = count,
+                            .segments_begin = static_cast<uint32_t>(plan_.segments.size()),
+                            .segments_count = 1,
+                            .tail = memory_.SpanOf(IdOf(i)),
+                            .tail_begin = begin,
+                            .commit_count = count});
     for (uint32_t t = 0; t < count; ++t) {
-      const uint64_t draw = Mix64((uint64_t{i} << 32) + lengths_[i] + t);
+      const uint64_t draw = Mix64((uint64_t{i} << 32) + begin + t);
       plan_.tokens.push_back({TokenId{static_cast<uint32_t>(draw % executor_.Limits().vocab_size)}});
     }
-    plan_.slices.push_back(slice);
-    lengths_[i] += count;
+    return plan_.slices.back();
   }
 
   absl::Status Execute(const GoOn& go_on) {
@@ -118,7 +144,7 @@ class Sequences {
   const Clock& clock_;
   step::StepPlan plan_;
   std::vector<uint32_t> lengths_;  ///< [sequences] tokens
-  const uint32_t depth_;
+  const uint32_t depth_, shared_depth_;
   std::counting_semaphore<> finished_{0};
   uint64_t next_step_ = 0;
   uint64_t host_ns_ = 0, steps_ = 0;
@@ -127,9 +153,14 @@ class Sequences {
 std::vector<Speed> Plan(const SpeedOptions& options, uint32_t depth) {
   std::vector<Speed> speeds;
   speeds.reserve(options.prompts.size() + options.batches.size());
-  const std::string at = depth > 0 ? Cat("@d", depth) : std::string();
+  const std::string at = Cat(options.shared_depth > 0 ? Cat("@s", options.shared_depth) : std::string(),
+                             depth > 0 ? Cat("@d", depth) : std::string());
   for (uint32_t tokens : options.prompts)
-    speeds.push_back({.name = Cat("pp", tokens, at), .kind = SpeedKind::kPrompt, .tokens = tokens, .depth = depth});
+    speeds.push_back({.name = Cat("pp", tokens, at),
+                      .kind = SpeedKind::kPrompt,
+                      .tokens = tokens,
+                      .depth = depth,
+                      .shared_depth = options.shared_depth});
   if (options.decode_tokens == 0) return speeds;
   for (uint32_t batch : options.batches) {
     const std::string beside = batch > 1 ? Cat("@b", batch) : std::string();
@@ -137,7 +168,8 @@ std::vector<Speed> Plan(const SpeedOptions& options, uint32_t depth) {
                       .kind = SpeedKind::kDecode,
                       .tokens = options.decode_tokens,
                       .batch = batch,
-                      .depth = depth});
+                      .depth = depth,
+                      .shared_depth = options.shared_depth});
   }
   return speeds;
 }
@@ -153,12 +185,12 @@ absl::StatusOr<std::vector<Speed>> MeasureAtDepth(step::Executor& executor, kv::
   std::vector<Speed> speeds = Plan(options, depth);
   uint32_t sequences_count = 1;
   for (const Speed& speed : speeds) sequences_count = std::max(sequences_count, speed.batch);
-  Sequences sequences(executor, memory, clock, sequences_count, depth);
+  Sequences sequences(executor, memory, clock, sequences_count, depth, options.shared_depth);
   for (const Speed& speed : speeds) KVIST_RETURN_IF_ERROR(sequences.Reserve(speed.batch, speed.tokens));
   const auto go_on_with = [&](std::string_view name, uint32_t round) -> Sequences::GoOn {
     return [&options, name, round] { return !options.progress || options.progress(name, round); };
   };
-  const std::string filling = Cat("context of ", depth);
+  const std::string filling = Cat("context of ", options.shared_depth + depth);
   KVIST_RETURN_IF_ERROR(sequences.Fill(go_on_with(filling, 0)));
   for (uint32_t round = 0; round <= options.repetitions; ++round) {
     for (Speed& speed : speeds) {
@@ -190,7 +222,7 @@ uint32_t TokensNeeded(const SpeedOptions& options) {
   uint32_t tokens = options.decode_tokens, depth = 0;
   for (uint32_t prompt : options.prompts) tokens = std::max(tokens, prompt);
   for (uint32_t d : options.depths) depth = std::max(depth, d);
-  return tokens + depth;
+  return tokens + depth + options.shared_depth;
 }
 
 absl::StatusOr<std::vector<Speed>> MeasureSpeed(step::Executor& executor, kv::KvMemory& memory, const Clock& clock,

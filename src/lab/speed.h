@@ -7,7 +7,7 @@
 ///
 /// A context ("depth") is filled chunk by chunk where each chunk attends to itself only: the keys and values are as
 /// many and as real as after a prompt of that length, and the time grows linearly. What is measured after it attends to
-/// all.
+/// all. Sequences may share a first part of their contexts: the same blocks are in the views of all.
 
 #include <cstdint>
 #include <functional>
@@ -26,7 +26,8 @@ struct SpeedOptions {
   std::vector<uint32_t> prompts{512};  ///< Prompt lengths.
   uint32_t decode_tokens = 128;        ///< Per sequence; 0 = no decoding.
   std::vector<uint32_t> batches{1};    ///< Sequences that decode side by side; each at least 1.
-  std::vector<uint32_t> depths{0};     ///< Tokens in KV memory before the measured ones.
+  std::vector<uint32_t> depths{0};     ///< Tokens in KV memory before the measured ones, of each sequence.
+  uint32_t shared_depth = 0;           ///< Tokens before those, the same ones for all sequences.
   uint32_t repetitions = 5;            ///< After one round that is not counted; all measurements take turns in a round.
   /// Asked before every step; false ends it (Cancelled). `round` 0 is the one that is not counted.
   std::function<bool(std::string_view name, uint32_t round)> progress;
@@ -35,11 +36,11 @@ struct SpeedOptions {
 enum class SpeedKind : uint8_t { kPrompt, kDecode };
 
 struct Speed {
-  std::string name;  ///< "pp512", "tg128", "tg128@b8", "tg128@b8@d4096".
+  std::string name;  ///< "pp512", "tg128", "tg128@b8", "tg128@b8@d4096", "tg128@b8@s4096" (shared).
   SpeedKind kind = SpeedKind::kPrompt;
   uint32_t tokens = 0;  ///< Per sequence.
   uint32_t batch = 1;
-  uint32_t depth = 0;
+  uint32_t depth = 0, shared_depth = 0;
   std::vector<double> seconds;  ///< Sorted; one per repetition. A prompt's include its first sampled token.
   /// Sorted; one per repetition: of a step's time, what passes outside of the executor's own measure of it: handing the
   /// plan over, waking threads, taking the result.

@@ -48,6 +48,41 @@ TEST(Speed, RoundsTakeTurnsAndContextsAreFilledOnce) {
   EXPECT_EQ(memory.AvailableFrames(), 64u);
 }
 
+TEST(Speed, SharedContextIsFilledOnceAndInEveryView) {
+  std::vector<std::string> steps;
+  std::vector<uint32_t> shared_spans;
+  FakeExecutor executor(kLimits, [&](const step::StepPlan& plan, step::StepResult&) {
+    steps.push_back(Shape(plan));
+    for (const step::Slice& slice : plan.slices) {
+      if (slice.segments_count == 1) continue;
+      ASSERT_EQ(slice.segments_count, 2u);
+      const step::Segment &shared = plan.segments[slice.segments_begin], &own = plan.segments[slice.segments_begin + 1];
+      shared_spans.push_back(shared.span.value);
+      EXPECT_EQ(shared.tokens_count, 40u);
+      EXPECT_EQ(own.span, slice.tail);
+      EXPECT_EQ(own.token_begin + own.tokens_count, slice.tail_begin + slice.tokens_count);
+    }
+  });
+  kv::KvMemory memory({.frames_count = 64, .reuse = false});
+  const RealClock clock;
+  SpeedOptions options{
+      .prompts = {}, .decode_tokens = 1, .batches = {2}, .depths = {16}, .shared_depth = 40, .repetitions = 1};
+  EXPECT_EQ(TokensNeeded(options), 57u);
+  auto speeds = MeasureSpeed(executor, memory, clock, options);
+  ASSERT_TRUE(speeds.ok()) << speeds.status();
+  EXPECT_EQ((*speeds)[0].name, "tg1@b2@s40@d16");
+  const std::vector<std::string> expected{"0+32/0..32 ",
+                                          "32+8/32..40 ",
+                                          "40+16/0..16 ",
+                                          "40+16/0..16 ",
+                                          "56+1/0..40s 56+1/0..40s ",
+                                          "56+1/0..40s 56+1/0..40s "};
+  EXPECT_EQ(steps, expected);
+  ASSERT_EQ(shared_spans.size(), 4u);
+  for (uint32_t span : shared_spans) EXPECT_EQ(span, shared_spans[0]);
+  EXPECT_EQ(memory.AvailableFrames(), 64u);
+}
+
 TEST(Speed, RefusesWhatDoesNotFitAndStopsWhenAsked) {
   FakeExecutor executor(kLimits, [](const step::StepPlan&, step::StepResult&) {});
   kv::KvMemory memory({.frames_count = 4, .reuse = false});
@@ -86,6 +121,10 @@ TEST(Work, CountsWeightsHeadAndAttention) {
       WorkOfStep(**model, KvType::kQ8, 1, 1, 100, true).bytes - WorkOfStep(**model, KvType::kQ8, 1, 1, 0, true).bytes;
   const uint32_t q8_scales = (spec.key_width + 31) / 32 + 1;  // Of one token and head: keys', and one for values.
   EXPECT_DOUBLE_EQ(q8_bytes, 100.0 * spec.layers * spec.kv_heads * (spec.key_width + spec.value_width + q8_scales * 4));
+  const Work shared = WorkOfStep(**model, KvType::kF16, 5, 1, 100, true, /*shared_depth=*/80);
+  const Work apart = WorkOfStep(**model, KvType::kF16, 5, 1, 100, true);
+  EXPECT_DOUBLE_EQ(apart.bytes - shared.bytes, 4 * 80 * kv_token);
+  EXPECT_DOUBLE_EQ(apart.multiply_adds, shared.multiply_adds);
   EXPECT_DOUBLE_EQ(two.multiply_adds, 2 * one.multiply_adds);
   EXPECT_DOUBLE_EQ(one.multiply_adds - unsampled.multiply_adds, double{1} * spec.vocab_size * spec.width);
   EXPECT_DOUBLE_EQ(later.multiply_adds - one.multiply_adds,

@@ -30,7 +30,7 @@ double ExpertsNeeded(const model::ExpertSpec& experts, double rows) {
 }
 
 Work WorkOfStep(const model::Model& model, KvType kv_type, uint32_t sequences, uint32_t tokens, uint32_t depth,
-                bool sample) {
+                bool sample, uint32_t shared_depth) {
   const model::ModelSpec& spec = model.spec;
   Work work;
   for (const model::Op& op : model.graph.ops) {
@@ -54,7 +54,10 @@ Work WorkOfStep(const model::Model& model, KvType kv_type, uint32_t sequences, u
       const View view = ViewOf(tokens, depth, attention->window);
       const double width = double{1} * spec.key_width + spec.value_width;
       const size_t pages_bytes = KvKeyPageBytes(kv_type, spec.key_width) + KvValuePageBytes(kv_type, spec.value_width);
-      work.bytes += sequences * view.keys * spec.kv_heads * static_cast<double>(pages_bytes) / kKvPageTokens;
+      const double hidden = double{1} * depth + tokens - view.keys;
+      const double shared = std::max(0.0, shared_depth - hidden);  // Of the keys of each.
+      const double keys = sequences * (view.keys - shared) + shared;
+      work.bytes += keys * spec.kv_heads * static_cast<double>(pages_bytes) / kKvPageTokens;
       work.multiply_adds += sequences * view.pairs * spec.heads * width;
     }
   }

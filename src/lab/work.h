@@ -30,8 +30,8 @@ struct Work {
 double ExpertsNeeded(const model::ExpertSpec& experts, double rows);
 
 /// One step in which each of `sequences` goes on by `tokens` after `depth` tokens; the last row of each is sampled when
-/// `sample`.
+/// `sample`. @param shared_depth  of the depth, first tokens that all sequences have in common.
 Work WorkOfStep(const model::Model& model, KvType kv_type, uint32_t sequences, uint32_t tokens, uint32_t depth,
-                bool sample);
+                bool sample, uint32_t shared_depth = 0);
 
 }  // namespace kvist::lab

@@ -96,6 +96,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
                                             .context_tokens_max = context,
                                             .frames_count = frames,
                                             .kv_type = options.kv_type,
+                                            .share_segments = options.share_segments,
                                             .progress = options.progress};
   KVIST_ASSIGN_OR_RETURN(runtime->executor, exec::CpuExecutor::Create(runtime->model, executor_options,
                                                                       runtime->memory->spans(), runtime->clock));

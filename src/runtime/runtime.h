@@ -33,7 +33,8 @@ struct RuntimeOptions {
   uint32_t requests_max = 64;  ///< Running at once.
   uint32_t waiting_max = 1024;
   std::string policy = "chunked";
-  bool reuse = true;  ///< Keep finished KV blocks for later prompts.
+  bool reuse = true;           ///< Keep finished KV blocks for later prompts.
+  bool share_segments = true;  ///< Sequences of a step read context that they share together; off for measuring.
   exec::LoadProgress progress;
 };
 
