@@ -6,6 +6,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -137,20 +138,50 @@ void PackRows(State& state, DType dtype) {
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(source.size()));
 }
 
-void Sample(State& state, SamplingParams params) {
+/// Logits of a large vocabulary. Goal: a token in far less than a millisecond, and than sorting takes.
+std::vector<float> Logits() {
   Prng prng(8);
   std::vector<float> logits(151'936);
   for (float& x : logits) x = 3 * testing::Normal(prng);
+  return logits;
+}
+
+/// @param uses  tokens that penalties look at.
+void Sample(State& state, SamplingParams params, uint32_t uses_count = 0) {
+  const std::vector<float> logits = Logits();
+  std::vector<TokenUse> uses;
+  for (uint32_t i = 0; i < uses_count; ++i) uses.push_back({i * 37, 1, i % 3});
   SamplingScratch scratch;
   uint64_t position = 0;
-  for (auto _ : state) benchmark::DoNotOptimize(SampleToken(logits, params, {}, {}, position++, scratch));
+  for (auto _ : state) benchmark::DoNotOptimize(SampleToken(logits, params, uses, {}, position++, scratch));
 }
 
 void Logprobs(State& state) {
-  Prng prng(8);
-  std::vector<float> logits(151'936);
-  for (float& x : logits) x = 3 * testing::Normal(prng);
+  const std::vector<float> logits = Logits();
   for (auto _ : state) benchmark::DoNotOptimize(LogSumExp(logits));
+}
+
+void BestTwenty(State& state) {
+  const std::vector<float> logits = Logits();
+  const double log_sum = LogSumExp(logits);
+  SamplingScratch scratch;
+  std::vector<TokenLogprob> best;
+  for (auto _ : state) {
+    TopLogprobs(logits, log_sum, 20, scratch, best);
+    benchmark::DoNotOptimize(best.data());
+  }
+}
+
+/// What any filter would cost that ranks the whole vocabulary first.
+void FullSort(State& state) {
+  const std::vector<float> logits = Logits();
+  std::vector<Candidate> candidates(logits.size());
+  for (auto _ : state) {
+    for (uint32_t i = 0; i < logits.size(); ++i) candidates[i] = {logits[i], 0, i};
+    std::sort(candidates.begin(), candidates.end(),
+              [](const Candidate& a, const Candidate& b) { return a.logit > b.logit; });
+    benchmark::DoNotOptimize(candidates.data());
+  }
 }
 
 bool RegisterAll() {
@@ -178,12 +209,21 @@ bool RegisterAll() {
   for (DType dtype : testing::AllTypes()) {
     benchmark::RegisterBenchmark(("pack/" + std::string(InfoOf(dtype).name)).c_str(), PackRows, dtype);
   }
-  benchmark::RegisterBenchmark("sample/greedy", Sample, SamplingParams{.temperature = 0});
-  benchmark::RegisterBenchmark("sample/plain", Sample, SamplingParams{});
-  benchmark::RegisterBenchmark("sample/top_k", Sample, SamplingParams{.top_k = 40});
-  benchmark::RegisterBenchmark("sample/top_p", Sample, SamplingParams{.temperature = 0.7f, .top_p = 0.95f});
-  benchmark::RegisterBenchmark("sample/top_p_flat", Sample, SamplingParams{.temperature = 3, .top_p = 0.95f});
-  benchmark::RegisterBenchmark("logprobs", Logprobs);
+  const auto sample = [](const char* name, const SamplingParams& params, uint32_t uses_count = 0) {
+    benchmark::RegisterBenchmark(name, Sample, params, uses_count)->Unit(benchmark::kMicrosecond);
+  };
+  sample("sample/greedy", {.temperature = 0});
+  sample("sample/greedy_penalties", {.temperature = 0, .repetition_penalty = 1.1f}, 1000);
+  sample("sample/plain", {});
+  sample("sample/top_k", {.top_k = 40});
+  sample("sample/top_k_top_p_penalties", {.top_k = 40, .top_p = 0.95f, .repetition_penalty = 1.1f}, 1000);
+  sample("sample/min_p", {.min_p = 0.05f});
+  sample("sample/top_p", {.temperature = 0.7f, .top_p = 0.95f});
+  sample("sample/top_p_flat", {.temperature = 3, .top_p = 0.95f});
+  sample("sample/top_p_penalties", {.temperature = 0.7f, .top_p = 0.95f, .repetition_penalty = 1.1f}, 1000);
+  benchmark::RegisterBenchmark("sample/logprobs", Logprobs)->Unit(benchmark::kMicrosecond);
+  benchmark::RegisterBenchmark("sample/best_20", BestTwenty)->Unit(benchmark::kMicrosecond);
+  benchmark::RegisterBenchmark("sample/full_sort", FullSort)->Unit(benchmark::kMicrosecond);
   return true;
 }
 

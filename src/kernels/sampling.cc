@@ -57,16 +57,6 @@ void SelectTop(std::span<const float> logits, size_t count, std::vector<Candidat
   if (out.size() > count) cut();
 }
 
-void AllNumbers(std::span<const float> logits, std::vector<Candidate>& out) {
-  out.resize(logits.size());  // Not cleared before: a warm vector has nothing to initialise.
-  size_t count = 0;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    out[count] = {logits[i], 0, static_cast<uint32_t>(i)};
-    count += logits[i] > -kInfinity ? 1 : 0;
-  }
-  out.resize(count);
-}
-
 void ApplyBiases(std::span<const LogitBias> biases, std::vector<float>& logits) {
   for (const LogitBias& entry : biases) {
     if (entry.token < logits.size()) logits[entry.token] += entry.bias;
@@ -87,43 +77,59 @@ void ApplyPenalties(std::span<const TokenUse> uses, const SamplingParams& params
   }
 }
 
-/// Weights relative to the highest logit, which gets 1. Returns their sum.
-double Weigh(float temperature, std::vector<Candidate>& candidates) {
-  float max = -kInfinity;
-  for (const Candidate& c : candidates) max = c.logit > max ? c.logit : max;
-  constexpr uint32_t kChunk = 256;
-  float chunk[kChunk];
+constexpr size_t kChunk = 256;  ///< Logits that are weighed at once, and whose mass is remembered.
+
+/// Weights of at most kChunk logits relative to the highest one, which gets 1; NaN gets 0.
+void WeighChunk(const float* logits, size_t n, float max, float temperature, float* weights) {
+  ExpRow(logits, static_cast<uint32_t>(n), max, temperature, weights);
+  // Infinity less infinity: shares the top.
+  for (size_t i = 0; i < n; ++i) weights[i] = !std::isnan(weights[i]) ? weights[i] : logits[i] == max ? 1.0f : 0.0f;
+}
+
+/// Sum of at most kChunk weights.
+double MassOf(const float* weights, size_t n) {
+  constexpr size_t kLanes = 8;
+  double lanes[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (size_t j = 0; j < kLanes; ++j) lanes[j] += static_cast<double>(weights[i + j]);
+  }
+  for (; i < n; ++i) lanes[0] += static_cast<double>(weights[i]);
+  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+}
+
+/// Sums up scratch.weights run by run. @return their sum, which is that of scratch.masses in order.
+double GatherMasses(SamplingScratch& scratch) {
+  const std::vector<float>& weights = scratch.weights;
+  scratch.masses.clear();
   double total = 0;
-  for (size_t begin = 0; begin < candidates.size(); begin += kChunk) {
-    auto n = static_cast<uint32_t>(std::min<size_t>(kChunk, candidates.size() - begin));
-    for (uint32_t i = 0; i < n; ++i) chunk[i] = candidates[begin + i].logit;
-    ExpRow(chunk, n, max, temperature, chunk);
-    for (uint32_t i = 0; i < n; ++i) {
-      Candidate& c = candidates[begin + i];
-      c.weight = std::isnan(chunk[i]) ? 1.0f : chunk[i];  // infinity - infinity: shares the top.
-      total += c.weight;
-    }
+  for (size_t begin = 0; begin < weights.size(); begin += kChunk) {
+    scratch.masses.push_back(MassOf(weights.data() + begin, std::min(kChunk, weights.size() - begin)));
+    total += scratch.masses.back();
   }
   return total;
 }
 
-/// The last candidate, likeliest first, that top-p keeps: the first at which the mass reaches `target`. The mass is
-/// gathered in buckets of similar weight, then only the bucket in which the target lies is ranked, and of that only the
-/// part around it.
-Candidate LastOfNucleus(const std::vector<Candidate>& candidates, double target, std::vector<Candidate>& ranked) {
-  constexpr uint32_t kShift = 20;  // Exponent and three bits of mantissa; weights lie in [0, 1].
-  constexpr uint32_t kBuckets = (std::bit_cast<uint32_t>(1.0f) >> kShift) + 1;
-  auto bucket_of = [](const Candidate& c) { return std::bit_cast<uint32_t>(c.weight) >> kShift; };
-  double buckets[kBuckets] = {};
-  for (const Candidate& c : candidates) buckets[bucket_of(c)] += c.weight;
-  double mass = 0;  // Of everything likelier than what is looked at.
-  uint32_t bucket = kBuckets - 1;
-  while (bucket > 0 && mass + buckets[bucket] < target) mass += buckets[bucket--];
-  ranked.clear();
-  for (const Candidate& c : candidates) {
-    if (bucket_of(c) == bucket) ranked.push_back(c);
+/// Weights of all logits. @return their sum.
+double WeighAll(std::span<const float> logits, float max, float temperature, SamplingScratch& scratch) {
+  scratch.weights.resize(logits.size());
+  for (size_t begin = 0; begin < logits.size(); begin += kChunk) {
+    const size_t n = std::min(kChunk, logits.size() - begin);
+    WeighChunk(logits.data() + begin, n, max, temperature, scratch.weights.data() + begin);
   }
-  if (ranked.empty()) return {-kInfinity, 0, UINT32_MAX};  // Rounding left the target above the whole mass: keep all.
+  return GatherMasses(scratch);
+}
+
+/// Weights whose mass is gathered together: those of equal exponent and upper three bits of the mantissa. Weights lie
+/// in [0, 1].
+uint32_t BucketOf(float weight) {
+  return std::bit_cast<uint32_t>(weight) >> 20;
+}
+constexpr uint32_t kBuckets = (std::bit_cast<uint32_t>(1.0f) >> 20) + 1;
+
+/// The last of `ranked`, likeliest first, that top-p keeps: the first at which the mass, `mass` at the start, reaches
+/// `target`. Ranks only the part around it. REQUIRES: not empty.
+Candidate EdgeAmong(std::vector<Candidate>& ranked, double mass, double target) {
   auto begin = ranked.begin(), end = ranked.end();
   while (end - begin > 64) {
     auto split = begin + (end - begin) / 2;
@@ -145,32 +151,81 @@ Candidate LastOfNucleus(const std::vector<Candidate>& candidates, double target,
   return *(end - 1);
 }
 
-/// Walks the candidates that `keep` admits in order of id until their mass exceeds `target`; the last of them if it
-/// never does. REQUIRES: one of them has a positive weight.
-template <class Keep>
-uint32_t Draw(const std::vector<Candidate>& candidates, double target, Keep keep) {
-  double mass = 0;
-  const Candidate* last = nullptr;
-  for (const Candidate& c : candidates) {
-    if (!keep(c) || c.weight == 0) continue;
-    mass += c.weight;
-    last = &c;
-    if (mass > target) break;
+/// Sets the weights to zero that top-p leaves out. The mass is gathered in buckets of similar weight, then only the
+/// bucket in which the target lies is ranked.
+void KeepNucleus(std::span<const float> logits, float top_p, double total, SamplingScratch& scratch) {
+  std::vector<float>& weights = scratch.weights;
+  const double target = top_p * total;
+  // All that is lighter than this has less than half of the mass that is left out, so what is heavier holds the
+  // nucleus.
+  const double left_out = (1.0 - std::max(0.0f, top_p)) * total;
+  const auto least = static_cast<float>(0.5 * left_out / static_cast<double>(weights.size()));
+  double masses[2][kBuckets] = {};  // Two, as neighbours often meet in a bucket and would wait for each other.
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] >= least) masses[i % 2][BucketOf(weights[i])] += weights[i];
   }
-  KVIST_CHECK(last != nullptr);
-  return last->token;
+  double mass = 0;  // Of everything likelier than what is looked at.
+  uint32_t bucket = kBuckets - 1;
+  for (; mass + masses[0][bucket] + masses[1][bucket] < target; --bucket) {
+    if (bucket == 0) return;  // Rounding left the target above the whole mass.
+    mass += masses[0][bucket] + masses[1][bucket];
+  }
+  scratch.ranked.clear();
+  const float low = std::max(least, std::bit_cast<float>(bucket << 20));
+  const float high = std::bit_cast<float>((bucket + 1) << 20);
+  for (size_t begin = 0; begin < weights.size(); begin += kChunk) {
+    const size_t end = std::min(weights.size(), begin + kChunk);
+    uint32_t any = 0;  // A loop of vectors first: most chunks have none.
+    for (size_t i = begin; i < end; ++i) any += (weights[i] >= low) & (weights[i] < high) ? 1 : 0;
+    for (size_t i = begin; any > 0; ++i) {
+      if (!(weights[i] >= low) || !(weights[i] < high)) continue;
+      scratch.ranked.push_back({logits[i], weights[i], static_cast<uint32_t>(i)});
+      --any;
+    }
+  }
+  if (scratch.ranked.empty()) return;
+  const Candidate edge = EdgeAmong(scratch.ranked, mass, target);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const bool keeps = (logits[i] > edge.logit) | ((logits[i] == edge.logit) & (i <= edge.token));
+    weights[i] = keeps ? weights[i] : 0.0f;
+  }
 }
 
-template <class Keep>
-uint32_t DrawFiltered(const std::vector<Candidate>& candidates, double uniform, Keep keep) {
-  double total = 0;
-  for (const Candidate& c : candidates) {
-    if (keep(c)) total += c.weight;
+/// Sets the weights to zero that are below `least`; the likeliest tokens stay.
+void KeepHeavy(float least, std::vector<float>& weights) {
+  const float bound = std::min(least, 1.0f);
+  for (float& weight : weights) weight = weight >= bound ? weight : 0.0f;
+}
+
+/// The first number, in order, at which the mass exceeds `target`; the last one with a weight if it never does.
+/// REQUIRES: one has a weight.
+uint32_t Draw(const SamplingScratch& scratch, double target) {
+  const std::vector<float>& weights = scratch.weights;
+  size_t chunk = 0;
+  double mass = 0;
+  while (chunk + 1 < scratch.masses.size() && mass + scratch.masses[chunk] <= target) mass += scratch.masses[chunk++];
+  size_t last = weights.size();
+  for (size_t i = chunk * kChunk; i < weights.size(); ++i) {
+    if (weights[i] == 0) continue;
+    last = i;
+    mass += weights[i];
+    if (mass > target) break;
   }
-  return Draw(candidates, uniform * total, keep);
+  // Rounding may have led past everything that has a weight.
+  while (last == weights.size() || weights[last] == 0) --last;
+  return static_cast<uint32_t>(last);
 }
 
 }  // namespace
+
+void SamplingScratch::Reserve(size_t vocab_size) {
+  logits.reserve(vocab_size);
+  weights.reserve(vocab_size);
+  masses.reserve(vocab_size / kChunk + 1);
+  chosen.reserve(vocab_size);
+  candidates.reserve(vocab_size);
+  ranked.reserve(vocab_size);
+}
 
 uint32_t ArgMax(std::span<const float> logits) {
   float max = MaxOf(logits);
@@ -190,36 +245,34 @@ uint32_t SampleToken(std::span<const float> logits, const SamplingParams& params
     logits = scratch.logits;
   }
   if (!(params.temperature > 0)) return ArgMax(logits);
-  std::vector<Candidate>& candidates = scratch.candidates;
-  if (params.top_k > 0 && params.top_k < logits.size()) {
-    SelectTop(logits, params.top_k, candidates);
-    std::sort(candidates.begin(), candidates.end(), ById);
-  } else {
-    AllNumbers(logits, candidates);
+  std::span<const float> pool = logits;
+  const bool cut = params.top_k > 0 && params.top_k < logits.size();
+  if (cut) {
+    SelectTop(logits, params.top_k, scratch.candidates);
+    std::sort(scratch.candidates.begin(), scratch.candidates.end(), ById);
+    scratch.chosen.clear();
+    for (const Candidate& c : scratch.candidates) scratch.chosen.push_back(c.logit);
+    pool = scratch.chosen;
   }
-  if (candidates.empty()) return ArgMax(logits);
-  double total = Weigh(params.temperature, candidates);
-  double uniform = UniformAt(params.seed, position);
-  if (!(params.top_p < 1) && !(params.min_p > 0)) {
-    return Draw(candidates, uniform * total, [](const Candidate&) { return true; });
-  }
-  float min_weight = params.min_p;
-  auto heavy = [min_weight](const Candidate& c) { return !(c.weight < min_weight) || c.weight == 1; };
-  if (!(params.top_p < 1)) return DrawFiltered(candidates, uniform, heavy);
-  Candidate last = LastOfNucleus(candidates, params.top_p * total, scratch.ranked);
-  return DrawFiltered(candidates, uniform, [&](const Candidate& c) { return heavy(c) && !Likelier(last, c); });
+  const float max = MaxOf(pool);
+  if (max == -kInfinity) return ArgMax(logits);
+  double total = WeighAll(pool, max, params.temperature, scratch);
+  if (params.top_p < 1) KeepNucleus(pool, params.top_p, total, scratch);
+  if (params.min_p > 0) KeepHeavy(params.min_p, scratch.weights);
+  if (params.top_p < 1 || params.min_p > 0) total = GatherMasses(scratch);
+  const uint32_t drawn = Draw(scratch, UniformAt(params.seed, position) * total);
+  return cut ? scratch.candidates[drawn].token : drawn;
 }
 
 double LogSumExp(std::span<const float> logits) {
-  constexpr size_t kChunk = 256;
-  float max = MaxOf(logits);
+  const float max = MaxOf(logits);
   if (std::isinf(max)) return max;
   float chunk[kChunk];
   double sum = 0;
   for (size_t begin = 0; begin < logits.size(); begin += kChunk) {
-    size_t n = std::min(kChunk, logits.size() - begin);
-    ExpRow(logits.data() + begin, static_cast<uint32_t>(n), max, 1.0f, chunk);
-    for (size_t i = 0; i < n; ++i) sum += std::isnan(chunk[i]) ? 0.0 : static_cast<double>(chunk[i]);
+    const size_t n = std::min(kChunk, logits.size() - begin);
+    WeighChunk(logits.data() + begin, n, max, 1.0f, chunk);
+    sum += MassOf(chunk, n);
   }
   return max + std::log(sum);
 }

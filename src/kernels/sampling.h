@@ -51,8 +51,14 @@ struct Candidate {
 /// Reused memory of one thread.
 struct SamplingScratch {
   std::vector<float> logits;          ///< [vocab] after bias and penalties.
-  std::vector<Candidate> candidates;  ///< In order of token.
+  std::vector<Candidate> candidates;  ///< What top-k left, in order of token.
+  std::vector<float> chosen;          ///< Its logits.
+  std::vector<float> weights;         ///< [vocab] or [chosen] as Candidate::weight; 0 where a filter took it out.
+  std::vector<double> masses;         ///< Sums of consecutive weights.
   std::vector<Candidate> ranked;      ///< Likeliest first, as far as a filter needs.
+
+  /// Takes all memory that a vocabulary of this size can need.
+  void Reserve(size_t vocab_size);
 };
 
 /// Chooses a token. NaN and -infinity are never chosen while any logit is higher; with no such logit the answer is

@@ -104,7 +104,8 @@ TEST(SampleTokenTest, FiltersOfALargeVocabularyKeepWhatSortingWouldKeep) {
     for (size_t i = 0; i < logits.size(); i += 3) logits[i] = std::round(logits[i]);  // Many equal logits.
     for (SamplingParams params :
          {SamplingParams{.top_k = 40}, SamplingParams{.top_k = 20'000, .top_p = 0.5f}, SamplingParams{.top_p = 0.3f},
-          SamplingParams{.top_p = 0.99f}, SamplingParams{.temperature = 3, .top_p = 0.9f, .min_p = 0.1f}}) {
+          SamplingParams{.top_p = 0.99f}, SamplingParams{.temperature = 3, .top_p = 0.9f, .min_p = 0.1f},
+          SamplingParams{.min_p = 0.01f}, SamplingParams{.top_p = 0.999f, .min_p = 1e-6f}}) {
       // f32 weights may move the edge of top-p by a token: allow what a slightly larger top_p keeps.
       SamplingParams wider = params;
       wider.top_p += 1e-5f;
@@ -114,6 +115,37 @@ TEST(SampleTokenTest, FiltersOfALargeVocabularyKeepWhatSortingWouldKeep) {
         uint32_t token = SampleToken(logits, params, {}, {}, 5, scratch);
         ASSERT_GT(probability[token], 0) << "token " << token << " spread " << spread << " top_p " << params.top_p;
       }
+    }
+  }
+}
+
+// Mass is remembered for runs of tokens: frequencies of the runs, and of the tokens inside one, follow the definition.
+TEST(SampleTokenTest, DrawsOfALargeVocabularyFollowTheDefinedDistribution) {
+  constexpr uint32_t kVocab = 3'001, kDraws = 40'000, kRun = 100;
+  std::vector<float> logits = RandomLogits(kVocab, 5, 6);
+  for (uint32_t i = 600; i < 1200; ++i) logits[i] = i % 2 == 0 ? -kInf : kNan;
+  SamplingScratch scratch;
+  for (const SamplingParams& params :
+       {SamplingParams{}, SamplingParams{.min_p = 0.001f}, SamplingParams{.top_p = 0.9f}}) {
+    const std::vector<double> probability = PlainDistribution(logits, params);
+    std::vector<double> expected(kVocab / kRun + 1), counts(expected.size());
+    for (uint32_t t = 0; t < kVocab; ++t) expected[t / kRun] += probability[t] * kDraws;
+    std::vector<uint32_t> singles(kVocab);
+    for (uint32_t i = 0; i < kDraws; ++i) {
+      const uint32_t token = SampleToken(logits, params, {}, {}, i, scratch);
+      ++counts[token / kRun];
+      ++singles[token];
+    }
+    double chi_square = 0;
+    for (size_t run = 0; run < expected.size(); ++run) {
+      if (expected[run] < 5) continue;
+      chi_square += (counts[run] - expected[run]) * (counts[run] - expected[run]) / expected[run];
+    }
+    const double freedom = static_cast<double>(expected.size());
+    EXPECT_LT(chi_square, freedom + 5 * std::sqrt(2 * freedom)) << "top-p " << params.top_p;
+    for (uint32_t t = 0; t < kVocab; ++t) {
+      const double mean = probability[t] * kDraws;
+      ASSERT_LE(std::abs(singles[t] - mean), 6 * std::sqrt(mean) + 6) << "token " << t << " top-p " << params.top_p;
     }
   }
 }
