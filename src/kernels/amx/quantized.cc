@@ -226,8 +226,10 @@ void RunGroups(const Task& task, const Pass& pass, uint32_t group, Scratch& s) {
   if (tile < tiles) RunTiles<dtype, 1, groups>(task, pass, tile, group, s);
 }
 
+/// Not inlined: the working memory of all types would add up in the one frame of QuantizedMatMul where a compiler does
+/// not let them share it (with AddressSanitizer), and overflow the stack.
 template <DType dtype>
-void Run(const Task& task, uint32_t group_begin, uint32_t group_end) {
+[[gnu::noinline]] void Run(const Task& task, uint32_t group_begin, uint32_t group_end) {
   Scratch s;  // 1.5 MB, of which the pages that the product's size needs are touched.
   ConfigureTiles(kFullTiles);
   const uint32_t blocks = task.w.cols / 32;
