@@ -196,6 +196,7 @@ bool Engine::TakeResult() {
     if (sampling->want_logprobs) logprobs += 1 + sampling->logprobs_count;
   }
   plan_ = std::move(result.plan);
+  executor_.Recycle(std::move(result));
   return true;
 }
 

@@ -135,6 +135,7 @@ class Sequences {
       host_ns_ += static_cast<uint64_t>((clock_.Now() - start) - (result->finished_at - result->started_at));
       ++steps_;
       plan_ = std::move(result->plan);
+      executor_.Recycle(*std::move(result));
       return absl::OkStatus();
     }
   }

@@ -162,6 +162,10 @@ class Executor {
   /// On a virtual clock, "finished" means finished_at <= clock.Now().
   virtual absl::StatusOr<std::optional<StepResult>> Poll() = 0;
 
+  /// Hands back a result that has been read, so that its buffers serve a later step. Optional, for caller and executor;
+  /// the plan may have been moved out before.
+  virtual void Recycle(StepResult&& /*result*/) {}
+
   /// When Poll can next return something, if the device can tell; nullopt when idle or unknown.
   virtual std::optional<TimeNs> NextCompletion() const = 0;
 

@@ -26,6 +26,18 @@ uint32_t TokensOf(std::span<const ViewBlock> blocks) {
 
 }  // namespace
 
+void AttendSchedule::Reserve(uint32_t tokens, uint32_t slices, uint32_t sections) {
+  // A slice has at most one run of one token; only those are cut.
+  const size_t runs = tokens / StepBatch::kQueryRunTokens + slices, cut = size_t{slices} * sections;
+  items_.reserve(runs + cut);
+  merges_.reserve(slices);
+  parts_.reserve(cut);
+  readers_.reserve(runs + cut);
+  covered_.reserve(runs);
+  order_.reserve(slices);
+  alike_.reserve(slices);
+}
+
 void AttendSchedule::Build(const StepBatch& batch, const Options& options) {
   items_.clear();
   merges_.clear();

@@ -48,6 +48,10 @@ class AttendSchedule {
   /// Most runs that read a section together.
   static constexpr uint32_t kReadersMax = StepBatch::kQueryRunTokens;
 
+  /// Room for steps of `slices` sequences with `tokens` tokens and views of `sections`, so that Build allocates
+  /// nothing.
+  void Reserve(uint32_t tokens, uint32_t slices, uint32_t sections);
+
   void Build(const StepBatch& batch, const Options& options);
 
   std::span<const AttendItem> items() const { return items_; }

@@ -11,11 +11,16 @@ namespace kvist::exec {
 /// Turns graph operations into instructions, in order. Instructions up to the gathering of output rows are the body.
 class Program::Compiler {
  public:
-  Compiler(Program& program, const model::Model& model, const Weights& weights, uint32_t tokens_max)
-      : program_(program), graph_(model.graph), weights_(weights), tokens_max_(tokens_max) {}
+  Compiler(Program& program, const model::Model& model, const Weights& weights, const ProgramLimits& limits)
+      : program_(program),
+        graph_(model.graph),
+        weights_(weights),
+        slices_max_(limits.slices_max),
+        tokens_max_(limits.tokens_max) {}
 
   absl::Status Run() {
     KVIST_RETURN_IF_ERROR(AllocateWorkspace());
+    ReserveAttention();
     Emit(RopeTablesInstr{});
     ropes_.assign(graph_.buffers.size(), kNoRope);
     for (const model::Op& op : graph_.ops) std::visit([this](const auto& o) { Add(o); }, op);
@@ -109,6 +114,31 @@ class Program::Compiler {
     program_.slots_.up = {floats(up), needs.width};
     program_.slots_.quantized = base + slots_quantized;
     return absl::OkStatus();
+  }
+
+  /// Whichever worker gets the longest task, and however long views become: a step takes no memory.
+  void ReserveAttention() {
+    const kv::PageLayout& layout = program_.layout_;
+    const kernels::AttendShape shape{.tokens = std::min(std::max(tokens_max_, 1u), StepBatch::kQueryRunTokens),
+                                     .group = program_.model_->spec.heads / layout.kv_heads(),
+                                     .key_dim = program_.model_->spec.key_width,
+                                     .value_dim = program_.model_->spec.value_width,
+                                     .softcap = 0,
+                                     .kv_type = layout.type()};
+    const uint32_t sections = attention::SectionsOf(program_.context_tokens_ / kv::kBlockTokens + 1);
+    const size_t queries = size_t{shape.tokens} * shape.group * shape.key_dim;
+    for (AttendScratch& scratch : program_.scratch_) {
+      scratch.readers.reserve(AttendSchedule::kReadersMax);
+      scratch.sections.reserve(sections);
+      attention::DenseScratch& dense = scratch.dense;
+      dense.prepared.reserve(program_.kernels_->attend_query_bytes(shape) / sizeof(attention::DenseScratch::Line));
+      for (auto* sums : {&dense.sums, &dense.section}) sums->reserve(attention::SumsFloats(shape));
+      for (auto* rows : {&dense.gathered, &dense.turned}) rows->reserve(queries);
+      for (auto* masks : {&dense.visible, &dense.visible_of_turn}) masks->reserve(shape.tokens);
+      dense.indices.reserve(shape.tokens);
+    }
+    program_.schedule_.Reserve(tokens_max_, slices_max_, sections);
+    program_.section_sums_.reserve(size_t{slices_max_} * sections * layout.kv_heads() * program_.SectionFloats());
   }
 
   Rows At(model::BufferId id) const { return {data_[id.value], strides_[id.value]}; }
@@ -246,7 +276,7 @@ class Program::Compiler {
   Program& program_;
   const model::Graph& graph_;
   const Weights& weights_;
-  const uint32_t tokens_max_;
+  const uint32_t slices_max_, tokens_max_;
   std::vector<float*> data_;
   std::vector<size_t> strides_;
   std::optional<model::BufferId> quantized_;  ///< Whose rows the quantised buffer holds.
@@ -257,16 +287,16 @@ class Program::Compiler {
 
 absl::StatusOr<Program> Program::Compile(const model::Model& model, const Weights& weights,
                                          const kv::PageLayout& layout, const kernels::KernelTable& kernels,
-                                         uint32_t tokens_max, uint32_t context_tokens, uint32_t threads) {
+                                         const ProgramLimits& limits) {
   Program program;
   program.model_ = &model;
   program.weights_ = &weights;
   program.kernels_ = &kernels;
   program.layout_ = layout;
-  program.threads_ = threads;
-  program.context_tokens_ = context_tokens;
-  program.scratch_.resize(threads);
-  KVIST_RETURN_IF_ERROR(Compiler(program, model, weights, tokens_max).Run());
+  program.threads_ = limits.threads;
+  program.context_tokens_ = limits.context_tokens;
+  program.scratch_.resize(limits.threads);
+  KVIST_RETURN_IF_ERROR(Compiler(program, model, weights, limits).Run());
   return program;
 }
 

@@ -32,6 +32,15 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const CpuExe
              .vocab_size = model_->spec.vocab_size,
              .context_tokens_max = options.context_tokens_max,
              .steps_in_flight_max = 1};
+  batch_.Reserve(limits_);
+  for (WorkerScratch& scratch : scratch_) scratch.Reserve(limits_.vocab_size);
+}
+
+void CpuExecutor::WorkerScratch::Reserve(uint32_t vocab_size) {
+  sampling.Reserve(vocab_size);
+  uses.reserve(vocab_size);
+  biases.reserve(vocab_size);
+  top.reserve(vocab_size);
 }
 
 absl::StatusOr<std::unique_ptr<CpuExecutor>> CpuExecutor::Create(std::shared_ptr<const model::Model> model,
@@ -42,10 +51,12 @@ absl::StatusOr<std::unique_ptr<CpuExecutor>> CpuExecutor::Create(std::shared_ptr
   kv::PageLayout layout = LayoutOf(executor->model_->spec, options.kv_type);
   KVIST_ASSIGN_OR_RETURN(executor->arena_, kv::FrameArena::Create(options.frames_count, layout.frame_bytes()));
   KVIST_ASSIGN_OR_RETURN(executor->weights_, Weights::Pack(executor->model_, executor->pool_, options.progress));
-  KVIST_ASSIGN_OR_RETURN(
-      executor->program_,
-      Program::Compile(*executor->model_, executor->weights_, layout, kernels::KernelsFor(options.isa),
-                       options.tokens_per_step_max, options.context_tokens_max, options.threads));
+  KVIST_ASSIGN_OR_RETURN(executor->program_, Program::Compile(*executor->model_, executor->weights_, layout,
+                                                              kernels::KernelsFor(options.isa),
+                                                              {.tokens_max = options.tokens_per_step_max,
+                                                               .slices_max = options.slices_per_step_max,
+                                                               .context_tokens = options.context_tokens_max,
+                                                               .threads = options.threads}));
   executor->program_.set_share_segments(options.share_segments);
   executor->step_bytes_ = executor->weights_.packed_bytes() - executor->weights_.expert_bytes();
   executor->runner_ = std::thread([e = executor.get()] { e->RunnerLoop(); });
@@ -54,52 +65,43 @@ absl::StatusOr<std::unique_ptr<CpuExecutor>> CpuExecutor::Create(std::shared_ptr
 
 CpuExecutor::~CpuExecutor() {
   if (!runner_.joinable()) return;
-  {
-    std::lock_guard lock(mutex_);
-    state_ = State::kStop;
-  }
-  submitted_.notify_one();
+  state_.store(State::kStop, std::memory_order_release);
+  state_.notify_one();
   runner_.join();
 }
 
 absl::Status CpuExecutor::Submit(step::StepPlan&& plan) {
-  std::unique_lock lock(mutex_);
-  if (state_ != State::kIdle) return absl::UnavailableError("a step is under way");
-  lock.unlock();  // Idle: the runner touches nothing until the state changes.
+  if (state_.load(std::memory_order_acquire) != State::kIdle) return absl::UnavailableError("a step is under way");
+  // Idle: the runner touches nothing until the state changes.
   KVIST_RETURN_IF_ERROR(batch_.Build(plan, limits_, spans_, arena_));
+  result_ = std::move(spare_);
   result_.id = plan.id;
   result_.plan = std::move(plan);
   result_.sampled.resize(batch_.sampled_count);
   result_.logprobs.resize(batch_.logprobs_count);
   result_.scores.resize(batch_.scores_count);
   result_.logits.resize(size_t{batch_.logits_rows} * limits_.vocab_size);
-  lock.lock();
-  state_ = State::kSubmitted;
-  lock.unlock();
-  submitted_.notify_one();
+  state_.store(State::kSubmitted, std::memory_order_release);
+  state_.notify_one();
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<step::StepResult>> CpuExecutor::Poll() {
-  std::lock_guard lock(mutex_);
-  if (state_ != State::kDone) return std::nullopt;
-  state_ = State::kIdle;
+  if (state_.load(std::memory_order_acquire) != State::kDone) return std::nullopt;
+  state_.store(State::kIdle, std::memory_order_relaxed);  // Told to nobody: the runner waits for a plan.
   return std::optional<step::StepResult>(std::move(result_));
 }
 
 void CpuExecutor::RunnerLoop() {
   while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      submitted_.wait(lock, [this] { return state_ == State::kSubmitted || state_ == State::kStop; });
-      if (state_ == State::kStop) return;
+    State state = state_.load(std::memory_order_acquire);
+    if (state == State::kStop) return;
+    if (state != State::kSubmitted) {
+      state_.wait(state, std::memory_order_acquire);
+      continue;
     }
     RunStep();
-    {
-      std::lock_guard lock(mutex_);
-      if (state_ == State::kStop) return;
-      state_ = State::kDone;
-    }
+    if (!state_.compare_exchange_strong(state, State::kDone, std::memory_order_acq_rel)) return;  // Stopped.
     if (wake_) wake_();
   }
 }

@@ -4,9 +4,8 @@
 /// The executor for this machine's processor: packs a model's weights once, then runs step plans on a team of threads.
 /// Results have the same bits for every number of threads, batch and chunking (kernels/kernel_table.h says why).
 
-#include <condition_variable>
+#include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -49,13 +48,14 @@ class CpuExecutor final : public step::Executor {
   absl::Status Submit(step::StepPlan&& plan) override;
   absl::StatusOr<std::optional<step::StepResult>> Poll() override;
   std::optional<TimeNs> NextCompletion() const override { return std::nullopt; }
+  void Recycle(step::StepResult&& result) override { spare_ = std::move(result); }
   void SetWake(std::function<void()> wake) override { wake_ = std::move(wake); }
 
   /// Bytes of packed weights, and of one block of KV memory.
   uint64_t weight_bytes() const { return weights_.packed_bytes(); }
 
  private:
-  enum class State : uint8_t { kIdle, kSubmitted, kDone, kStop };
+  enum class State : int { kIdle, kSubmitted, kDone, kStop };  // As wide as what the kernel waits on.
 
   CpuExecutor(std::shared_ptr<const model::Model> model, const CpuExecutorOptions& options, const kv::SpanTable& spans,
               const Clock& clock);
@@ -71,6 +71,10 @@ class CpuExecutor final : public step::Executor {
     std::vector<kernels::TokenUse> uses;
     std::vector<kernels::LogitBias> biases;
     std::vector<kernels::TokenLogprob> top;
+
+    /// Room for everything that sampling may ask of a vocabulary. Which worker samples is a matter of chance, so none
+    /// can be warmed by use; what is not used costs addresses only.
+    void Reserve(uint32_t vocab_size);
   };
 
   std::shared_ptr<const model::Model> model_;
@@ -89,11 +93,10 @@ class CpuExecutor final : public step::Executor {
   std::function<void()> wake_;
 
   // Handed between the caller and the runner: whoever the state names owns batch_ and result_.
-  std::mutex mutex_;
-  std::condition_variable submitted_;
-  State state_ = State::kIdle;
+  std::atomic<State> state_{State::kIdle};
   StepBatch batch_;
   step::StepResult result_;
+  step::StepResult spare_;  ///< Handed back; of the caller.
   std::thread runner_;
 };
 

@@ -2,24 +2,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
 #include "base/check.h"
 
 namespace kvist::exec {
-namespace {
-
-template <class T>
-T ValueOrDie(absl::StatusOr<T> value) {
-  if (!value.ok()) {
-    std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
-    std::abort();
-  }
-  return *std::move(value);
-}
-
-}  // namespace
-
 TestExecutor::TestExecutor(const std::string& path, const Options& options)
     : memory_({.frames_count = options.frames_count, .reuse = false}) {
   auto model = ValueOrDie(model::LoadModel(path));

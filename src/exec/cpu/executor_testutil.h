@@ -3,6 +3,8 @@
 /// @file
 /// Runs prompts through a CPU executor for tests: any chunking, several sequences at once, all logits.
 
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +13,16 @@
 #include "kv/kv_memory.h"
 
 namespace kvist::exec {
+
+/// The value; ends the program with the error where there is none.
+template <class T>
+T ValueOrDie(absl::StatusOr<T> value) {
+  if (!value.ok()) {
+    std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
+    std::abort();
+  }
+  return *std::move(value);
+}
 
 /// An executor with its memory, for one model. Aborts on errors: tests want the place.
 class TestExecutor {

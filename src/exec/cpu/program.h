@@ -153,6 +153,13 @@ struct Code {
   std::vector<Job> jobs;
 };
 
+/// The largest steps that a program takes.
+struct ProgramLimits {
+  uint32_t tokens_max = 0, slices_max = 0;
+  uint32_t context_tokens = 0;  ///< Longest view; also chooses between a model's rotary frequencies.
+  uint32_t threads = 1;
+};
+
 class Program {
  public:
   /// Output rows that one run of the head computes; more wanted rows take more runs.
@@ -160,7 +167,7 @@ class Program {
 
   static absl::StatusOr<Program> Compile(const model::Model& model, const Weights& weights,
                                          const kv::PageLayout& layout, const kernels::KernelTable& kernels,
-                                         uint32_t tokens_max, uint32_t context_tokens, uint32_t threads);
+                                         const ProgramLimits& limits);
 
   /// Whether sequences read what they share of their views together; they do by default. Changes no bit.
   void set_share_segments(bool share) { share_segments_ = share; }

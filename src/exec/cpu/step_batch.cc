@@ -6,6 +6,17 @@
 #include "base/status.h"
 
 namespace kvist::exec {
+
+void StepBatch::Reserve(const step::ExecutorLimits& limits) {
+  const size_t tokens = limits.tokens_per_step_max, slices = limits.slices_per_step_max;
+  copies.reserve(slices);
+  rows.reserve(tokens);
+  shifts.reserve(slices);
+  view_blocks.reserve(slices * (limits.context_tokens_max / kv::kBlockTokens + 1));
+  runs.reserve(tokens / kQueryRunTokens + slices);
+  outputs.reserve(tokens);
+}
+
 absl::Status StepBatch::Build(const step::StepPlan& plan, const step::ExecutorLimits& limits,
                               const kv::SpanTable& spans, const kv::FrameArena& arena) {
   KVIST_RETURN_IF_ERROR(CheckLimits(plan, limits));

@@ -51,6 +51,10 @@ class StepBatch {
   /// Longest run of query tokens in one attention task: enough to share each key read, short enough to balance threads.
   static constexpr uint32_t kQueryRunTokens = 64;
 
+  /// Room for every plan inside `limits`, so that Build allocates nothing. (Views of many short segments may take more
+  /// blocks than the context has; they grow the list once.)
+  void Reserve(const step::ExecutorLimits& limits);
+
   /// Checks `plan` against `limits` (InvalidArgument) and translates it. Aborts on a plan that breaks its own
   /// invariants.
   absl::Status Build(const step::StepPlan& plan, const step::ExecutorLimits& limits, const kv::SpanTable& spans,
