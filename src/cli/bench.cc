@@ -2,7 +2,6 @@
 /// `kvist bench [MODEL]`: tokens per second, beside what the machine's memory and arithmetic allow.
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -22,6 +21,7 @@
 #include "lab/work.h"
 #include "modelfile/inspect.h"
 #include "platform/interrupt.h"
+#include "platform/process.h"
 #include "serve/json_output.h"
 
 namespace kvist::cli {
@@ -31,6 +31,8 @@ namespace {
 constexpr uint32_t kBandwidthRounds = 5;
 constexpr uint32_t kBatchMax = 64;
 constexpr uint64_t kTokensMax = uint64_t{1} << 24;
+/// Prompt whose first token ends the start.
+constexpr uint32_t kFirstPromptTokens = 16;
 
 struct BenchFlags {
   ModelFlags model;
@@ -55,9 +57,18 @@ struct Judged {
   double share = 0;  ///< Of the limit that binds: 1 = as fast as memory or arithmetic allow.
 };
 
+/// From the start of the process on.
+struct FirstToken {
+  uint32_t prompt_tokens = 0;
+  double at_s = 0;       ///< Of a short prompt, right after loading.
+  double prompt_s = 0;   ///< What the same prompt takes once more.
+  ResidentBytes loaded;  ///< Memory after loading.
+  std::string cache;     ///< What became of the packed cache; empty = nothing to do.
+};
+
 struct BenchRun {
   std::unique_ptr<runtime::Runtime> runtime;
-  double load_s = 0;
+  FirstToken first;
   std::string type;  ///< That most bytes of the weights have.
   Machine machine;
   std::vector<Judged> results;
@@ -76,6 +87,18 @@ std::string_view NameOf(kernels::PeakKind kind) {
       return "bf16";
     case kernels::PeakKind::kF32:
       return "f32";
+  }
+  return "";
+}
+
+std::string_view NameOf(exec::WeightSource source) {
+  switch (source) {
+    case exec::WeightSource::kModel:
+      return "packed";
+    case exec::WeightSource::kCache:
+      return "cached";
+    case exec::WeightSource::kMapped:
+      return "mapped";
   }
   return "";
 }
@@ -107,15 +130,31 @@ Judged Judge(const lab::Speed& speed, const runtime::Runtime& runtime, const Mac
   return judged;
 }
 
+absl::StatusOr<FirstToken> MeasureStart(const runtime::Runtime& runtime) {
+  FirstToken first{.prompt_tokens = std::min(kFirstPromptTokens, runtime.executor->Limits().context_tokens_max),
+                   .loaded = ResidentMemory()};
+  const auto prompt = [&] {
+    return lab::TimePrompt(*runtime.executor, *runtime.memory, runtime.clock, first.prompt_tokens);
+  };
+  KVIST_RETURN_IF_ERROR(prompt().status());
+  first.at_s = SecondsSinceProcessStart();
+  KVIST_ASSIGN_OR_RETURN(first.prompt_s, prompt());
+  const exec::Weights& weights = runtime.executor->weights();
+  if (weights.report().source == exec::WeightSource::kModel && !weights.report().cache_path.empty()) {
+    const absl::Status status = weights.WaitForCache();  // Nothing else may run beside what is measured.
+    first.cache = status.ok() ? "written" : std::string(status.message());
+  }
+  return first;
+}
+
 absl::StatusOr<BenchRun> Measure(BenchFlags& flags) {
   BenchRun run;
   flags.model.runtime.context_tokens_max = lab::TokensNeeded(flags.speed);
   flags.model.runtime.reuse = false;
   flags.model.runtime.requests_max = kBatchMax;
   KVIST_ASSIGN_OR_RETURN(const runtime::RuntimeOptions options, ResolveOptions(flags.model));
-  const auto start = std::chrono::steady_clock::now();
   KVIST_ASSIGN_OR_RETURN(run.runtime, runtime::Start(options));
-  run.load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  KVIST_ASSIGN_OR_RETURN(run.first, MeasureStart(*run.runtime));
   const model::Model& model = *run.runtime->model;
   const ModelSummary summary = Summarize(*model.file);
   const DType main = summary.types.empty() ? DType::kF32 : summary.types.front().dtype;
@@ -149,10 +188,24 @@ double HostMicroseconds(const lab::Speed& speed) {
   return speed.host_seconds[speed.host_seconds.size() / 2] * 1e6;
 }
 
+void PrintLoading(const BenchRun& run) {
+  const runtime::StartTimes& times = run.runtime->times;
+  const exec::LoadReport& report = run.runtime->executor->weights().report();
+  fmt::print("loaded in {:.2f} s ({} of weights {}{} in {:.2f} s; model opened in {:.2f} s, tokenizer in {:.2f} s)\n",
+             times.total_s, FormatByteSize(run.runtime->executor->weights().packed_bytes()),
+             DescribeSource(report.source), report.cold ? ", from disk," : "", times.weights_s, times.open_s,
+             times.text_s);
+  fmt::print("first token of a prompt of {} after {:.2f} s, {:.2f} s of that for the prompt; memory after loading {}\n",
+             run.first.prompt_tokens, run.first.at_s, run.first.prompt_s,
+             FormatByteSize(run.first.loaded.anonymous + run.first.loaded.file));
+  if (!run.first.cache.empty()) fmt::print("packed cache {}: {}\n", report.cache_path, run.first.cache);
+}
+
 void PrintTable(const BenchRun& run) {
   const Machine& machine = run.machine;
-  fmt::print("{}: {}, {} threads, {}, keys and values in {}; loaded in {:.2f} s\n", run.runtime->model_id, run.type,
-             run.runtime->threads, run.isa(), KvTypeName(run.runtime->kv_type), run.load_s);
+  fmt::print("{}: {}, {} threads, {}, keys and values in {}\n", run.runtime->model_id, run.type, run.runtime->threads,
+             run.isa(), KvTypeName(run.runtime->kv_type));
+  PrintLoading(run);
   fmt::print("this machine: reads {:.1f} GB/s (buffer of {})", machine.bytes_per_s * 1e-9,
              FormatByteSize(machine.buffer_bytes));
   if (machine.multiply_adds_per_s > 0) {
@@ -185,6 +238,26 @@ boost::json::object Common(const BenchRun& run, std::string_view name, std::stri
           {"kv_type", KvTypeName(run.runtime->kv_type)}};
 }
 
+boost::json::object LoadJson(const BenchRun& run) {
+  const runtime::StartTimes& times = run.runtime->times;
+  const exec::Weights& weights = run.runtime->executor->weights();
+  boost::json::object load = Common(run, "load", "load");
+  load["seconds"] = times.total_s;
+  load["open_s"] = times.open_s;
+  load["tokenizer_s"] = times.text_s;
+  load["weights_s"] = times.weights_s;
+  load["weights"] = NameOf(weights.report().source);
+  load["cold"] = weights.report().cold;
+  load["packed_bytes"] = weights.packed_bytes();
+  load["cache_path"] = weights.report().cache_path;
+  load["cache"] = run.first.cache;
+  load["first_token_s"] = run.first.at_s;
+  load["first_prompt_s"] = run.first.prompt_s;
+  load["first_prompt_tokens"] = run.first.prompt_tokens;
+  load["resident_bytes"] = {{"anonymous", run.first.loaded.anonymous}, {"file", run.first.loaded.file}};
+  return load;
+}
+
 void PrintJson(const BenchRun& run) {
   const auto print = [](const boost::json::object& object) { fmt::print("{}\n", serve::JsonText(object)); };
   for (const Judged& result : run.results) {
@@ -210,9 +283,7 @@ void PrintJson(const BenchRun& run) {
     object["share"] = result.share;
     print(object);
   }
-  boost::json::object load = Common(run, "load", "load");
-  load["seconds"] = run.load_s;
-  print(load);
+  print(LoadJson(run));
   boost::json::object memory = Common(run, "memory", "machine");
   memory["bytes_per_s"] = run.machine.bytes_per_s;
   memory["buffer_bytes"] = run.machine.buffer_bytes;

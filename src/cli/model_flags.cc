@@ -32,6 +32,11 @@ void Advise(const runtime::Runtime& runtime, const runtime::RuntimeOptions& opti
                "the text it is given; it knows nothing else. For a chat model: kvist pull {}\n",
                runtime.model_id, kDefaultModel);
   }
+  const exec::Weights& weights = runtime.executor->weights();
+  if (weights.report().source == exec::WeightSource::kModel && !weights.report().cache_path.empty()) {
+    fmt::print(stderr, "note: for the next start {} of packed weights are kept in {} (--packed-cache off: never)\n",
+               FormatByteSize(weights.packed_bytes()), weights.report().cache_path);
+  }
   const uint32_t trained = runtime.model->spec.context_length;
   if (options.context_tokens_max > trained) {
     fmt::print(stderr,
@@ -39,6 +44,11 @@ void Advise(const runtime::Runtime& runtime, const runtime::RuntimeOptions& opti
                "answers to longer texts\n",
                options.context_tokens_max, trained);
   }
+}
+
+void ReportCache(const std::string& /*path*/, const absl::Status& status) {
+  if (status.ok() || absl::IsCancelled(status)) return;
+  fmt::print(stderr, "note: packed weights are not kept: {}\n", std::string(status.message()));
 }
 
 }  // namespace
@@ -51,6 +61,9 @@ void AddModelFlags(CLI::App& command, ModelFlags& flags) {
   command.add_option("--kv-type", flags.kv_type, "How keys and values are kept: f16, or q8 in half the memory")
       ->check(CLI::IsMember({std::string(KvTypeName(KvType::kF16)), std::string(KvTypeName(KvType::kQ8))}))
       ->capture_default_str();
+  command.add_option("--packed-cache", flags.packed_cache,
+                     Cat("Folder that keeps weights packed for the next start, or off (default ",
+                         runtime::DefaultPackedCache(), ", up to ", FormatByteSize(exec::kPackedFolderBytesMax), ")"));
 }
 
 absl::StatusOr<runtime::RuntimeOptions> ResolveOptions(const ModelFlags& flags) {
@@ -62,6 +75,9 @@ absl::StatusOr<runtime::RuntimeOptions> ResolveOptions(const ModelFlags& flags) 
     if (options.kv_memory_bytes == 0) return absl::InvalidArgumentError("--kv-memory must be more than 0");
   }
   options.kv_type = FindKvType(flags.kv_type).value();
+  options.packed_cache = flags.packed_cache.empty() ? runtime::DefaultPackedCache() : flags.packed_cache;
+  if (flags.packed_cache == "off") options.packed_cache.clear();
+  if (!options.cache_notice) options.cache_notice = ReportCache;
   KVIST_ASSIGN_OR_RETURN(options.model_path, ResolveModel(flags.model));
   options.progress = LoadingProgress();
   return options;
@@ -72,6 +88,18 @@ absl::StatusOr<std::unique_ptr<runtime::Runtime>> StartRuntime(const ModelFlags&
   KVIST_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Runtime> runtime, runtime::Start(options));
   Advise(*runtime, options);
   return runtime;
+}
+
+std::string_view DescribeSource(exec::WeightSource source) {
+  switch (source) {
+    case exec::WeightSource::kModel:
+      return "packed from the model file";
+    case exec::WeightSource::kCache:
+      return "read from the packed cache";
+    case exec::WeightSource::kMapped:
+      return "mapped from the packed cache";
+  }
+  return "";
 }
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {

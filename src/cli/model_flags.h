@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
@@ -17,11 +18,12 @@ struct ModelFlags {
   std::string model;  ///< As given; empty = the default model.
   std::string kv_memory;
   std::string kv_type = "f16";
+  std::string packed_cache;  ///< A folder or "off"; empty = the user's cache folder.
   runtime::RuntimeOptions runtime;
 };
 
-/// -t/--threads, --isa, --kv-memory and --kv-type. The command adds MODEL and -c/--context itself, where they have its
-/// own meaning.
+/// -t/--threads, --isa, --kv-memory, --kv-type and --packed-cache. The command adds MODEL and -c/--context itself,
+/// where they have its own meaning.
 void AddModelFlags(CLI::App& command, ModelFlags& flags);
 
 /// What the flags ask for: the model found, sizes read, progress on a terminal. Errors: those of ResolveModel and
@@ -31,6 +33,9 @@ absl::StatusOr<runtime::RuntimeOptions> ResolveOptions(const ModelFlags& flags);
 /// Finds and loads the model, with progress on a terminal. Errors: those of ResolveModel, ParseByteSize and
 /// runtime::Start.
 absl::StatusOr<std::unique_ptr<runtime::Runtime>> StartRuntime(const ModelFlags& flags);
+
+/// "packed from the model file", "read from the packed cache" or "mapped from the packed cache".
+std::string_view DescribeSource(exec::WeightSource source);
 
 /// The content of a file, or of standard input for "-". Errors: those of reading, with the path; InvalidArgument from 1
 /// GiB on.

@@ -81,6 +81,22 @@ void LogMemory(const runtime::Runtime& runtime, uint64_t free_bytes) {
   }
 }
 
+void LogCache(const std::string& path, const absl::Status& status) {
+  if (status.ok()) {
+    spdlog::info("packed weights are kept in {}", path);
+  } else if (!absl::IsCancelled(status)) {
+    spdlog::warn("packed weights are not kept: {}", std::string(status.message()));
+  }
+}
+
+void LogLoading(const runtime::Runtime& runtime) {
+  const exec::LoadReport& report = runtime.executor->weights().report();
+  spdlog::info("loaded in {:.2f} s: {} of weights {}{}", runtime.times.total_s,
+               FormatByteSize(runtime.executor->weights().packed_bytes()), DescribeSource(report.source),
+               report.cold ? ", from disk" : "");
+  if (!report.cache_miss.empty()) spdlog::debug("{}: {}", report.cache_path, report.cache_miss);
+}
+
 absl::Status Resolve(ServeFlags& flags) {
   if (!flags.body_max.empty()) {
     const absl::StatusOr<uint64_t> bytes = ParseByteSize(flags.body_max);
@@ -98,6 +114,7 @@ absl::Status Resolve(ServeFlags& flags) {
   flags.server.handle_signals = true;
   runtime::RuntimeOptions& options = flags.model.runtime;
   options.reuse = !flags.no_reuse;
+  options.cache_notice = LogCache;
   options.tokens_per_step_max = std::max(options.tokens_per_step_max, options.chunk_tokens_max);
   return absl::OkStatus();
 }
@@ -119,6 +136,7 @@ absl::Status Serve(ServeFlags& flags) {
                          serve::Server::Create(flags.server, std::move(model), *runtime->engine, runtime->clock));
   spdlog::info("model {} ({}), {} threads, {}", id, runtime->model->file->label(), runtime->threads,
                std::string(runtime->executor->Name()));
+  LogLoading(*runtime);
   LogMemory(*runtime, free_bytes);
   spdlog::info("listening on {} (chat page; API at {}/v1)", server->url(), server->url());
   if (flags.json) {

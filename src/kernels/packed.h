@@ -45,6 +45,9 @@
 
 namespace kvist::kernels {
 
+/// Raised whenever the packed bytes of any type change: packed weights are kept on disk.
+inline constexpr uint32_t kPackedVersion = 1;
+
 /// Groups of kRowGroup rows that `rows` rows fill, the last one perhaps partly.
 constexpr uint32_t RowGroups(uint32_t rows) {
   return (rows + kRowGroup - 1) / kRowGroup;

@@ -226,6 +226,14 @@ uint32_t TokensNeeded(const SpeedOptions& options) {
   return tokens + depth + options.shared_depth;
 }
 
+absl::StatusOr<double> TimePrompt(step::Executor& executor, kv::KvMemory& memory, const Clock& clock, uint32_t tokens) {
+  Sequences sequences(executor, memory, clock, /*count=*/1, /*depth=*/0);
+  KVIST_RETURN_IF_ERROR(sequences.Reserve(1, tokens));
+  const TimeNs start = clock.Now();
+  KVIST_RETURN_IF_ERROR(sequences.Advance(1, tokens, [] { return true; }));
+  return Seconds(clock.Now() - start);
+}
+
 absl::StatusOr<std::vector<Speed>> MeasureSpeed(step::Executor& executor, kv::KvMemory& memory, const Clock& clock,
                                                 const SpeedOptions& options) {
   KVIST_CHECK(options.repetitions > 0);

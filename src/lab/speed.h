@@ -56,6 +56,9 @@ struct Speed {
 /// Longest view that the measurements need, tokens.
 uint32_t TokensNeeded(const SpeedOptions& options);
 
+/// Seconds that a prompt takes up to its first sampled token, once, nothing before it. As MeasureSpeed.
+absl::StatusOr<double> TimePrompt(step::Executor& executor, kv::KvMemory& memory, const Clock& clock, uint32_t tokens);
+
 /// Takes over the executor's wake function.
 /// REQUIRES: no step in flight, memory without sequences. Errors: InvalidArgument when the tokens do not fit.
 absl::StatusOr<std::vector<Speed>> MeasureSpeed(step::Executor& executor, kv::KvMemory& memory, const Clock& clock,

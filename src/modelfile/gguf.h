@@ -120,6 +120,8 @@ class GgufFile {
   uint32_t parts_count() const { return parts_count_; }  ///< 1 = not split.
   const std::string& label() const { return label_; }    ///< Path of the first part, or the label given to Parse.
   uint64_t file_bytes() const { return file_bytes_; }    ///< All parts.
+  /// One for each part, in order; none of a file that was parsed from memory.
+  const std::vector<MappedFile>& files() const { return maps_; }
 
  private:
   GgufFile() = default;

@@ -14,11 +14,21 @@
 namespace kvist {
 namespace {
 
-std::optional<uint64_t> ReadNumber(const char* path) {
+std::optional<uint64_t> ReadNumber(const std::string& path) {
   std::ifstream file(path);
   uint64_t value = 0;
   if (file >> value) return value;
   return std::nullopt;  // Absent, or "max".
+}
+
+/// "/a/b": this process's control group of version 2; empty for the root.
+std::string ControlGroup() {
+  std::ifstream file("/proc/self/cgroup");
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.starts_with("0::/")) return line == "0::/" ? "" : line.substr(3);
+  }
+  return "";
 }
 
 uint64_t MemAvailable() {
@@ -58,15 +68,31 @@ absl::StatusOr<AnonymousMemory> AnonymousMemory::Map(size_t bytes) {
   return memory;
 }
 
+std::optional<uint64_t> ControlGroupBytesLeft(const std::string& folder) {
+  const std::optional<uint64_t> limit = ReadNumber(folder + "/memory.max");
+  const std::optional<uint64_t> used = ReadNumber(folder + "/memory.current");
+  if (!limit || !used) return std::nullopt;
+  // What is cached of files counts as used there, but is given back as soon as memory is asked for.
+  uint64_t cached = 0;
+  std::ifstream stat(folder + "/memory.stat");
+  std::string key;
+  uint64_t value = 0;
+  while (stat >> key >> value) {
+    if (key == "active_file" || key == "inactive_file") cached += value;
+  }
+  const uint64_t taken = *used - std::min(*used, cached);
+  return *limit - std::min(*limit, taken);
+}
+
 size_t AvailableMemoryBytes() {
   uint64_t available = MemAvailable();
-  std::optional<uint64_t> limit = ReadNumber("/sys/fs/cgroup/memory.max");
-  std::optional<uint64_t> used = ReadNumber("/sys/fs/cgroup/memory.current");
-  if (limit && used) {
-    uint64_t left = *limit > *used ? *limit - *used : 0;
-    available = available == 0 ? left : std::min(available, left);
+  for (std::string group = ControlGroup();; group.resize(group.rfind('/'))) {
+    if (const std::optional<uint64_t> left = ControlGroupBytesLeft("/sys/fs/cgroup" + group)) {
+      available = available == 0 ? *left : std::min(available, *left);
+      available = std::max<uint64_t>(available, 1);  // 0 is "unknown".
+    }
+    if (group.empty()) return available;
   }
-  return available;
 }
 
 }  // namespace kvist

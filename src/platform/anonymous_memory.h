@@ -5,6 +5,9 @@
 /// grants them, handed back as a whole.
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 
@@ -29,8 +32,12 @@ class AnonymousMemory {
   size_t size_ = 0;
 };
 
-/// Memory that new pages can still be taken from without swapping: the system's estimate, and the control group's limit
-/// where that is lower. Bytes; 0 when unknown.
+/// Memory that new pages can still be taken from without swapping: the system's estimate, and what the limits of the
+/// control groups around this process leave, where that is less. The page cache counts as free. Bytes; 0 when unknown.
 size_t AvailableMemoryBytes();
+
+/// What the memory limit of one control group (version 2) leaves; nullopt when it has none.
+/// @param folder  of the group, as /sys/fs/cgroup/NAME
+std::optional<uint64_t> ControlGroupBytesLeft(const std::string& folder);
 
 }  // namespace kvist

@@ -46,6 +46,27 @@ TEST_F(MappedFileTest, MapsWholeFilesAndOutlivesTheirNames) {
   EXPECT_EQ(Text(assigned), "hello");
 }
 
+TEST_F(MappedFileTest, StampsTellOneContentFromTheNext) {
+  const std::string path = Write("a", "hello");
+  const auto file = MappedFile::Open(path);
+  const FileStamp before = *file->Stamp();
+  EXPECT_EQ(before.bytes, 5u);
+  EXPECT_EQ(*MappedFile::Open(path)->Stamp(), before);
+  // A time of its own, as copying tools set it, is still a change.
+  fs::last_write_time(path, fs::last_write_time(path) - std::chrono::hours(1));
+  const FileStamp aged = *file->Stamp();
+  EXPECT_LT(aged.modified_ns, before.modified_ns);
+  fs::last_write_time(path, fs::last_write_time(path) + std::chrono::hours(1));
+  while (file->Stamp()->changed_ns == before.changed_ns) fs::permissions(path, fs::perms::owner_read);
+  EXPECT_NE(*file->Stamp(), before);
+}
+
+TEST_F(MappedFileTest, FilesJustWrittenAreCached) {
+  const auto file = MappedFile::Open(Write("large", std::string(10'000'000, 'x')));
+  EXPECT_EQ(file->CachedShare(), 1.0);
+  EXPECT_EQ(MappedFile::Open(Write("empty", ""))->CachedShare(), 1.0);
+}
+
 TEST_F(MappedFileTest, EmptyFileIsAnEmptySpan) {
   auto file = MappedFile::Open(Write("empty", ""));
   ASSERT_TRUE(file.ok()) << file.status();

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -54,13 +55,15 @@ PartialFile::PartialFile(PartialFile&& other) noexcept
     : target_(std::move(other.target_)),
       path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
-      size_(other.size_) {}
+      size_(other.size_),
+      map_(std::exchange(other.map_, {})) {}
 
 PartialFile& PartialFile::operator=(PartialFile&& other) noexcept {
   std::swap(target_, other.target_);
   std::swap(path_, other.path_);
   std::swap(fd_, other.fd_);
   std::swap(size_, other.size_);
+  std::swap(map_, other.map_);
   return *this;
 }
 
@@ -71,13 +74,17 @@ PartialFile::~PartialFile() {
 }
 
 void PartialFile::Close() {
+  if (!map_.empty()) ::munmap(map_.data(), map_.size());
+  map_ = {};
   ::close(std::exchange(fd_, -1));
 }
 
-absl::StatusOr<PartialFile> PartialFile::Open(const std::string& target, const std::function<bool()>& wait) {
+absl::StatusOr<PartialFile> PartialFile::Open(const std::string& target, const std::function<bool()>& wait,
+                                              FileAccess access) {
   const std::string path = target + ".part";
+  const mode_t mode = access == FileAccess::kPrivate ? 0600 : 0666;
   while (true) {
-    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0) return LastError(path);
     if (absl::Status status = Lock(fd, path, wait); !status.ok()) {
       ::close(fd);
@@ -106,6 +113,27 @@ absl::Status PartialFile::Append(std::span<const char> bytes) {
     bytes = bytes.subspan(static_cast<size_t>(written));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::span<std::byte>> PartialFile::AllocateAndMap(uint64_t bytes) {
+  KVIST_CHECK(fd_ >= 0 && size_ == 0 && bytes > 0);
+  // A write to a page of the map that finds the disk full would be a SIGBUS.
+  if (const int error = ::posix_fallocate(fd_, 0, static_cast<off_t>(bytes)); error != 0) {
+    errno = error;
+    const absl::Status status = LastError(path_);
+    (void)::ftruncate(fd_, 0);
+    return status;
+  }
+  size_ = bytes;
+  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (data == MAP_FAILED) return LastError(path_);
+  map_ = {static_cast<std::byte*>(data), bytes};
+  return map_;
+}
+
+void PartialFile::BeginWriteback() {
+  KVIST_CHECK(fd_ >= 0);
+  (void)::sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 
 absl::Status PartialFile::Publish() {

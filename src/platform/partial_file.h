@@ -4,6 +4,7 @@
 /// A file that grows under a temporary name until it is whole and then takes its final one at once: readers of the
 /// final name see all of it or nothing, and what was written survives a crash of the writer. One thread.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -12,6 +13,9 @@
 #include "absl/status/statusor.h"
 
 namespace kvist {
+
+/// Who may open the file besides its owner, as far as the user's mask lets them.
+enum class FileAccess : uint8_t { kShared, kPrivate };
 
 /// Owns TARGET.part and its lock: no other process has it open through this class.
 class PartialFile {
@@ -23,7 +27,8 @@ class PartialFile {
   /// Opens or creates TARGET.part and locks it. While another process holds the lock, `wait` is called several times a
   /// second. REQUIRES: the folder exists. Errors: Cancelled when `wait` returns false; those of the file system, with
   /// the path.
-  static absl::StatusOr<PartialFile> Open(const std::string& target, const std::function<bool()>& wait);
+  static absl::StatusOr<PartialFile> Open(const std::string& target, const std::function<bool()>& wait,
+                                          FileAccess access = FileAccess::kShared);
 
   const std::string& path() const { return path_; }
   uint64_t size() const { return size_; }
@@ -33,6 +38,14 @@ class PartialFile {
 
   /// Errors: ResourceExhausted for a full disk or quota, with the path.
   absl::Status Append(std::span<const char> bytes);
+
+  /// Gives the file `bytes` bytes, all zero and all with a place on the disk, and maps them for writing. What is
+  /// written there is content as soon as it is written. The map ends with this object. REQUIRES: nothing was appended.
+  /// Errors: as Append.
+  absl::StatusOr<std::span<std::byte>> AllocateAndMap(uint64_t bytes);
+
+  /// Asks the system to begin writing what was appended, so that a later Publish has less to wait for.
+  void BeginWriteback();
 
   /// Brings the content to the disk and renames it to TARGET. Afterwards only destruction is allowed.
   absl::Status Publish();
@@ -47,6 +60,7 @@ class PartialFile {
   std::string target_, path_;
   int fd_ = -1;
   uint64_t size_ = 0;
+  std::span<std::byte> map_;
 };
 
 /// Bytes that this user may still write into `folder`; UINT64_MAX when unknown.

@@ -78,6 +78,31 @@ TEST_F(PartialFileTest, WaitingCanBeGivenUp) {
   EXPECT_TRUE(absl::IsCancelled(PartialFile::Open(target_, [] { return false; }).status()));
 }
 
+TEST_F(PartialFileTest, PrivateFilesAreTheUsersAlone) {
+  absl::StatusOr<PartialFile> file = PartialFile::Open(target_, NeverWait, FileAccess::kPrivate);
+  ASSERT_TRUE(file->Append(std::string("secret")).ok());
+  file->BeginWriteback();
+  ASSERT_TRUE(file->Publish().ok());
+  using std::filesystem::perms;
+  EXPECT_EQ(std::filesystem::status(target_).permissions(), perms::owner_read | perms::owner_write);
+}
+
+TEST_F(PartialFileTest, WhatIsWrittenToTheMapIsTheContent) {
+  absl::StatusOr<PartialFile> file = PartialFile::Open(target_, NeverWait);
+  const absl::StatusOr<std::span<std::byte>> map = file->AllocateAndMap(5000);
+  ASSERT_TRUE(map.ok()) << map.status();
+  ASSERT_EQ(map->size(), 5000u);
+  (*map)[0] = std::byte{'a'};
+  (*map)[4999] = std::byte{'z'};
+  PartialFile moved = *std::move(file);
+  ASSERT_TRUE(moved.Publish().ok());
+  EXPECT_EQ(ContentOf(target_), "a" + std::string(4998, '\0') + "z");
+  // More than any disk has: an error, and no bytes left behind.
+  absl::StatusOr<PartialFile> huge = PartialFile::Open(target_, NeverWait);
+  EXPECT_FALSE(huge->AllocateAndMap(uint64_t{1} << 60).ok());
+  EXPECT_EQ(huge->size(), 0u);
+}
+
 TEST_F(PartialFileTest, ErrorsNameThePath) {
   const absl::Status missing = PartialFile::Open(folder_.path() + "/no/file", NeverWait).status();
   EXPECT_TRUE(absl::IsNotFound(missing)) << missing;

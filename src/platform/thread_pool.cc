@@ -2,6 +2,8 @@
 
 #include <immintrin.h>
 #include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -92,6 +94,11 @@ uint32_t UsableCores() {
     cores = std::min(cores, static_cast<uint32_t>(std::max<uint64_t>(1, (quota + period - 1) / period)));
   }
   return std::max(1u, cores);
+}
+
+void LowerPriority() {
+  constexpr int kNicest = 19;
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNicest);  // Linux: of one thread. Only a wish.
 }
 
 void JobSequence::Wait(int spin) {

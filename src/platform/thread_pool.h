@@ -66,6 +66,9 @@ class ThreadPool {
 /// Cores that this process may use: its affinity mask, and the control group's quota (rounded up) where that is lower.
 uint32_t UsableCores();
 
+/// From now on this thread gets the processor only where others leave it.
+void LowerPriority();
+
 /// Lets the workers of one ThreadPool::Run go through a sequence of jobs together. A job is cut into parts; whoever is
 /// there takes the next part, and nobody goes on before all parts are done. A worker whose core was given to somebody
 /// else delays the others by the part that it holds at most: they do the rest without it, and it skips what it missed.

@@ -1,7 +1,9 @@
 #include "runtime/runtime.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <future>
 
 #include "base/byte_size.h"
 #include "base/status.h"
@@ -16,6 +18,18 @@ namespace {
 constexpr double kFreeMemoryShare = 0.6;
 /// More than this many full contexts is never taken by itself.
 constexpr uint64_t kContextsMax = 64;
+
+/// What the weights of a file take beside the file's own size, and what else a process needs.
+constexpr double kOverheadShare = 0.05;
+
+/// What packed weights may take of the memory that is free.
+uint64_t WeightMemoryMax(const RuntimeOptions& options, uint64_t free_bytes) {
+  if (options.weight_memory_bytes != 0) return options.weight_memory_bytes;
+  if (free_bytes == 0) return UINT64_MAX;  // Unknown.
+  const auto overhead = static_cast<uint64_t>(static_cast<double>(free_bytes) * kOverheadShare);
+  const uint64_t taken = overhead + options.kv_memory_bytes;
+  return free_bytes > taken ? free_bytes - taken : 0;
+}
 
 /// @param room_bytes  what the weights leave free
 absl::StatusOr<uint32_t> FramesFor(const RuntimeOptions& options, const model::ModelSpec& spec, uint64_t room_bytes,
@@ -40,7 +54,9 @@ absl::StatusOr<uint32_t> FramesFor(const RuntimeOptions& options, const model::M
   return static_cast<uint32_t>(std::min<uint64_t>(frames, 1u << 24));
 }
 
-absl::Status OpenText(const GgufFile& file, Runtime& runtime) {
+absl::Status OpenText(Runtime& runtime) {
+  const GgufFile& file = *runtime.model->file;
+  const TimeNs start = runtime.clock.Now();
   KVIST_ASSIGN_OR_RETURN(runtime.tokenizer, Tokenizer::FromGguf(file));
   if (runtime.tokenizer->vocab_size() != runtime.model->spec.vocab_size) {
     // Padded embeddings are common; the other way round a prompt could name a row that does not exist.
@@ -52,24 +68,32 @@ absl::Status OpenText(const GgufFile& file, Runtime& runtime) {
   absl::StatusOr<std::string_view> source = file.GetString("tokenizer.chat_template");
   if (!source.ok()) {
     runtime.chat_template_status = absl::NotFoundError(Cat(file.label(), " has no chat template"));
-    return absl::OkStatus();
-  }
-  absl::StatusOr<ChatTemplate> parsed = ChatTemplate::Parse(*source);
-  if (parsed.ok()) {
+  } else if (absl::StatusOr<ChatTemplate> parsed = ChatTemplate::Parse(*source); parsed.ok()) {
     runtime.chat_template = *std::move(parsed);
   } else {
     runtime.chat_template_status = Annotate(parsed.status(), "tokenizer.chat_template");
   }
+  runtime.times.text_s = Seconds(runtime.clock.Now() - start);
   return absl::OkStatus();
 }
 
 }  // namespace
 
+std::string DefaultPackedCache() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0') {
+    return Cat(cache, "/kvist/packed");
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    return Cat(home, "/.cache/kvist/packed");
+  return "";
+}
+
 absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
   auto runtime = std::make_unique<Runtime>();
+  const TimeNs start = runtime->clock.Now();
   KVIST_ASSIGN_OR_RETURN(runtime->model, model::LoadModel(options.model_path));
+  runtime->times.open_s = Seconds(runtime->clock.Now() - start);
   const model::ModelSpec& spec = runtime->model->spec;
-  KVIST_RETURN_IF_ERROR(OpenText(*runtime->model->file, *runtime));
   runtime->model_id = std::filesystem::path(options.model_path).stem().string();
   runtime->threads = options.threads != 0 ? options.threads : UsableCores();
   kernels::Isa isa = kernels::BestIsa();
@@ -84,7 +108,9 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
   const uint32_t context = options.context_tokens_max != 0 ? options.context_tokens_max : spec.context_length;
   const uint64_t free_bytes = AvailableMemoryBytes();
   const uint64_t file_bytes = runtime->model->file->file_bytes();
-  const uint64_t room = free_bytes > 2 * file_bytes ? free_bytes - 2 * file_bytes : free_bytes / 4;
+  const auto weight_bytes = static_cast<uint64_t>(static_cast<double>(file_bytes) * (1 + kOverheadShare));
+  // Weights that do not fit are mapped, and leave what KV memory takes.
+  const uint64_t room = free_bytes > weight_bytes ? free_bytes - weight_bytes : free_bytes / 4;
   KVIST_ASSIGN_OR_RETURN(uint32_t frames, FramesFor(options, spec, room, context));
   runtime->kv_bytes = frames * exec::LayoutOf(spec, options.kv_type).frame_bytes();
   runtime->kv_type = options.kv_type;
@@ -97,12 +123,21 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
                                             .frames_count = frames,
                                             .kv_type = options.kv_type,
                                             .share_segments = options.share_segments,
-                                            .progress = options.progress};
-  KVIST_ASSIGN_OR_RETURN(runtime->executor, exec::CpuExecutor::Create(runtime->model, executor_options,
-                                                                      runtime->memory->spans(), runtime->clock));
+                                            .load = {.cache = {.folder = options.packed_cache},
+                                                     .memory_bytes_max = WeightMemoryMax(options, free_bytes),
+                                                     .progress = options.progress,
+                                                     .notice = options.cache_notice}};
+  std::future<absl::Status> text = std::async(std::launch::async, [&] { return OpenText(*runtime); });
+  absl::StatusOr<std::unique_ptr<exec::CpuExecutor>> executor =
+      exec::CpuExecutor::Create(runtime->model, executor_options, runtime->memory->spans(), runtime->clock);
+  KVIST_RETURN_IF_ERROR(text.get());
+  if (!executor.ok()) return executor.status();
+  runtime->executor = *std::move(executor);
+  runtime->times.weights_s = runtime->executor->load_s();
   runtime->engine =
       std::make_unique<engine::Engine>(*runtime->executor, *runtime->memory, *runtime->policy, *runtime->tokenizer,
                                        runtime->clock, engine::EngineOptions{.waiting_max = options.waiting_max});
+  runtime->times.total_s = Seconds(runtime->clock.Now() - start);
   return runtime;
 }
 

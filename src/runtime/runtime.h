@@ -35,7 +35,19 @@ struct RuntimeOptions {
   std::string policy = "chunked";
   bool reuse = true;           ///< Keep finished KV blocks for later prompts.
   bool share_segments = true;  ///< Sequences of a step read context that they share together; off for measuring.
+  /// Folder for packed weights (exec/cpu/packed_cache.h); "" = they are packed at every start.
+  std::string packed_cache;
+  uint64_t weight_memory_bytes = 0;  ///< Packed weights of more stay in that folder and are mapped; 0 = what is free.
   exec::LoadProgress progress;
+  exec::CacheNotice cache_notice;
+};
+
+/// Seconds that the parts of a start took; text and weights are read at the same time.
+struct StartTimes {
+  double open_s = 0;     ///< The model file: metadata and graph.
+  double text_s = 0;     ///< Tokenizer and chat template.
+  double weights_s = 0;  ///< exec::LoadReport says from where.
+  double total_s = 0;
 };
 
 /// Everything a served model needs. Members are destroyed in reverse order.
@@ -53,7 +65,11 @@ struct Runtime {
   uint64_t kv_bytes = 0;
   KvType kv_type = KvType::kF16;
   uint32_t threads = 0;
+  StartTimes times;
 };
+
+/// $XDG_CACHE_HOME/kvist/packed, else ~/.cache/kvist/packed; empty when neither variable is set.
+std::string DefaultPackedCache();
 
 /// Errors: those of opening and building the model; InvalidArgument for options that do not fit, with the numbers.
 absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options);

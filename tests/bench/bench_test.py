@@ -46,10 +46,36 @@ class Bench(unittest.TestCase):
             for field in ("spread", "share", "bytes", "multiply_adds", "tokens", "batch"):
                 self.assertGreaterEqual(line[field], 0)
             self.assertGreater(line["first_token_ms" if line["kind"] == "prompt" else "step_ms"], 0)
-        self.assertGreater(lines["load"]["seconds"], 0)
+        load = lines["load"]
+        self.assertEqual((load["weights"], load["cache_path"], load["first_prompt_tokens"]), ("packed", "", 16))
+        self.assertGreater(load["seconds"], load["open_s"])
+        self.assertGreater(load["seconds"], load["tokenizer_s"])
+        self.assertGreater(load["seconds"], load["weights_s"])
+        self.assertGreater(load["first_token_s"], load["first_prompt_s"])
+        self.assertGreater(load["packed_bytes"], 0)
+        self.assertGreater(load["resident_bytes"]["anonymous"], load["packed_bytes"])
         self.assertGreater(lines["memory"]["bytes_per_s"], 0)
         self.assertGreater(lines["arithmetic"]["multiply_adds_per_s"], 0)
         self.assertEqual(len(picture.getElementsByTagName("circle")), len(names))
+
+    def test_second_start_reads_the_packed_cache(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, cache = pathlib.Path(folder) / "model.gguf", pathlib.Path(folder) / "cache"
+            self.assertEqual(kvist("synth", "smollm2-135m", "--type", "q8_0", "--layers", "15", "-o", model).returncode, 0)
+
+            def load(*flags):
+                run = kvist("bench", model, "-p", "0", "-n", "1", "-r", "1", "--json", *flags)
+                self.assertEqual(run.returncode, 0, run.stderr)
+                return next(line for line in map(json.loads, run.stdout.splitlines()) if line["name"] == "load")
+
+            self.assertEqual(load("--packed-cache", "off")["cache_path"], "")
+            first = load("--packed-cache", cache)
+            self.assertEqual((first["weights"], first["cache"]), ("packed", "written"))
+            self.assertEqual(os.listdir(cache), [os.path.basename(first["cache_path"])])
+            second = load("--packed-cache", cache)
+            self.assertEqual((second["weights"], second["cache"]), ("cached", ""))
+            # What cannot be written is told and no error.
+            self.assertIn(str(model), load("--packed-cache", model / "below-a-file")["cache"])
 
     def test_experts_are_read_when_a_token_needs_them(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -50,7 +50,9 @@ absl::StatusOr<std::unique_ptr<CpuExecutor>> CpuExecutor::Create(std::shared_ptr
   auto executor = std::unique_ptr<CpuExecutor>(new CpuExecutor(std::move(model), options, spans, clock));
   kv::PageLayout layout = LayoutOf(executor->model_->spec, options.kv_type);
   KVIST_ASSIGN_OR_RETURN(executor->arena_, kv::FrameArena::Create(options.frames_count, layout.frame_bytes()));
-  KVIST_ASSIGN_OR_RETURN(executor->weights_, Weights::Pack(executor->model_, executor->pool_, options.progress));
+  const TimeNs start = clock.Now();
+  KVIST_ASSIGN_OR_RETURN(executor->weights_, Weights::Load(executor->model_, executor->pool_, options.load));
+  executor->load_s_ = Seconds(clock.Now() - start);
   KVIST_ASSIGN_OR_RETURN(executor->program_, Program::Compile(*executor->model_, executor->weights_, layout,
                                                               kernels::KernelsFor(options.isa),
                                                               {.tokens_max = options.tokens_per_step_max,

@@ -1,7 +1,7 @@
 #pragma once
 
 /// @file
-/// The executor for this machine's processor: packs a model's weights once, then runs step plans on a team of threads.
+/// The executor for this machine's processor: loads a model's weights once, then runs step plans on a team of threads.
 /// Results have the same bits for every number of threads, batch and chunking (kernels/kernel_table.h says why).
 
 #include <atomic>
@@ -32,7 +32,7 @@ struct CpuExecutorOptions {
   uint32_t frames_count = 0;        ///< Blocks of KV memory.
   KvType kv_type = KvType::kF16;    ///< How keys and values are kept.
   bool share_segments = true;       ///< Read what sequences share of their views once for all; off for measuring.
-  LoadProgress progress;
+  LoadOptions load;
 };
 
 class CpuExecutor final : public step::Executor {
@@ -51,8 +51,8 @@ class CpuExecutor final : public step::Executor {
   void Recycle(step::StepResult&& result) override { spare_ = std::move(result); }
   void SetWake(std::function<void()> wake) override { wake_ = std::move(wake); }
 
-  /// Bytes of packed weights, and of one block of KV memory.
-  uint64_t weight_bytes() const { return weights_.packed_bytes(); }
+  const Weights& weights() const { return weights_; }
+  double load_s() const { return load_s_; }  ///< What loading the weights took.
 
  private:
   enum class State : int { kIdle, kSubmitted, kDone, kStop };  // As wide as what the kernel waits on.
@@ -88,6 +88,7 @@ class CpuExecutor final : public step::Executor {
   Weights weights_;
   kv::FrameArena arena_;
   Program program_;
+  double load_s_ = 0;
   uint64_t step_bytes_ = 0;  ///< Weights that every step reads: all but those of experts.
   std::vector<WorkerScratch> scratch_;
   std::function<void()> wake_;

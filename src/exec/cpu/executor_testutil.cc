@@ -17,7 +17,8 @@ TestExecutor::TestExecutor(const std::string& path, const Options& options)
        .slices_per_step_max = 64,
        .context_tokens_max = options.context_tokens != 0 ? options.context_tokens : model->spec.context_length,
        .frames_count = options.frames_count,
-       .kv_type = options.kv_type},
+       .kv_type = options.kv_type,
+       .load = options.load},
       memory_.spans(), clock_));
 }
 

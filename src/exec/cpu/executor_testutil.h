@@ -34,6 +34,7 @@ class TestExecutor {
     uint32_t frames_count = 256;
     uint32_t context_tokens = 0;  ///< 0 = the model's.
     KvType kv_type = KvType::kF16;
+    LoadOptions load;
   };
   TestExecutor(const std::string& path, const Options& options);
 

@@ -150,7 +150,7 @@ TEST(ExpertLayers, EachNeededExpertIsReadOnceAStep) {
   // Per layer and expert: gate and up of [32, 64], down of [64, 32], F16.
   constexpr uint64_t kExpert = 3 * 32 * 64 * 2, kLayers = 2;
   TestExecutor routed(GoldenFolder() / "qwen3moe.gguf", {.threads = 2});
-  const uint64_t dense = routed.executor().weight_bytes() - kLayers * 8 * kExpert;
+  const uint64_t dense = routed.executor().weights().packed_bytes() - kLayers * 8 * kExpert;
   EXPECT_EQ(BytesOfStep(routed, {tokens[0]}), dense + kLayers * 2 * kExpert);
   EXPECT_EQ(BytesOfStep(routed, tokens), dense + kLayers * 8 * kExpert);  // Somebody wants each.
   const ChangedModel model("qwen3moe", ZeroRouters);
