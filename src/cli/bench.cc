@@ -140,9 +140,9 @@ absl::StatusOr<FirstToken> MeasureStart(const runtime::Runtime& runtime) {
   first.at_s = SecondsSinceProcessStart();
   KVIST_ASSIGN_OR_RETURN(first.prompt_s, prompt());
   const exec::Weights& weights = runtime.executor->weights();
+  const absl::Status background = weights.WaitForBackground();  // Nothing else may run beside what is measured.
   if (weights.report().source == exec::WeightSource::kModel && !weights.report().cache_path.empty()) {
-    const absl::Status status = weights.WaitForCache();  // Nothing else may run beside what is measured.
-    first.cache = status.ok() ? "written" : std::string(status.message());
+    first.cache = background.ok() ? "written" : std::string(background.message());
   }
   return first;
 }

@@ -95,9 +95,9 @@ std::string_view DescribeSource(exec::WeightSource source) {
     case exec::WeightSource::kModel:
       return "packed from the model file";
     case exec::WeightSource::kCache:
-      return "read from the packed cache";
+      return "from the packed cache";
     case exec::WeightSource::kMapped:
-      return "mapped from the packed cache";
+      return "used where they lie in the packed cache";
   }
   return "";
 }

@@ -34,7 +34,7 @@ absl::StatusOr<runtime::RuntimeOptions> ResolveOptions(const ModelFlags& flags);
 /// runtime::Start.
 absl::StatusOr<std::unique_ptr<runtime::Runtime>> StartRuntime(const ModelFlags& flags);
 
-/// "packed from the model file", "read from the packed cache" or "mapped from the packed cache".
+/// "packed from the model file", "from the packed cache" or "used where they lie in the packed cache".
 std::string_view DescribeSource(exec::WeightSource source);
 
 /// The content of a file, or of standard input for "-". Errors: those of reading, with the path; InvalidArgument from 1

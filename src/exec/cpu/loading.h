@@ -26,7 +26,7 @@ inline constexpr double kWarmShare = 0.9;
 /// Where packed weights came from.
 enum class WeightSource : uint8_t {
   kModel,   ///< Packed from the model file.
-  kCache,   ///< Read from the packed cache.
+  kCache,   ///< From the packed cache.
   kMapped,  ///< Used where they lie in the packed cache: they are larger than memory.
 };
 

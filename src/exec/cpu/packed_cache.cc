@@ -23,10 +23,6 @@ namespace {
 constexpr int64_t kTickNs = 2'000'000'000;
 constexpr uint64_t kWritebackBytes = uint64_t{64} << 20;
 
-uint64_t RoundUp(uint64_t bytes) {
-  return (bytes + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
-}
-
 int64_t NowNs() {
   return std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -48,25 +44,24 @@ absl::StatusOr<PackedCacheHeader> ReadHeader(const MappedFile& file) {
   return ParsePackedHeader(bytes.first(header_bytes), bytes.size());
 }
 
-/// Reads and checks all chunks. @param target  [data_bytes rounded up], or null: then they are only checked.
-absl::Status ReadChunks(const MappedFile& file, const std::string& path, const PackedCacheHeader& header,
-                        ThreadPool& pool, std::byte* target, const LoadProgress& progress, bool& cold) {
+/// Brings all data into the page cache and this process's page tables, and checks them.
+absl::Status CheckChunks(const MappedFile& file, const std::string& path, const PackedCacheHeader& header,
+                         const SettlingMap& map, ThreadPool& pool, const LoadProgress& progress, bool& cold) {
   cold = file.CachedShare() < kWarmShare;
   KVIST_ASSIGN_OR_RETURN(const FileReader reader, FileReader::Open(file, path, FileReader::Mode::kBuffered));
   std::optional<ThreadPool> readers;
   if (cold) readers.emplace(std::max(kColdReaders, pool.threads()));
   ThreadPool& team = readers ? *readers : pool;
-  std::vector<ReadBuffer> buffers(target == nullptr ? team.threads() : 0);
+  std::vector<ReadBuffer> buffers(team.threads());
   const uint64_t begin = PackedHeaderBytes(header), bytes = header.data_bytes;
   std::atomic<uint64_t> done{0};
-  const auto read = [&](uint32_t chunk, uint32_t worker) -> absl::Status {
+  const auto check = [&](uint32_t chunk, uint32_t worker) -> absl::Status {
     const uint64_t offset = chunk * kPackedChunkBytes, size = std::min(kPackedChunkBytes, bytes - offset);
-    std::byte* data = target + offset;
-    if (target == nullptr) {
-      KVIST_ASSIGN_OR_RETURN(data, buffers[worker].Reserve(kPackedChunkBytes));
+    if (cold) {  // A map is read in small pieces that follow each other; these are large and side by side.
+      KVIST_RETURN_IF_ERROR(reader.Read(begin + offset, size, buffers[worker]).status());
     }
-    KVIST_RETURN_IF_ERROR(reader.ReadAligned(begin + offset, {data, RoundUp(size)}, size));
-    if (XXH3_64bits(data, size) != header.chunk_hashes[chunk]) {
+    KVIST_RETURN_IF_ERROR(Annotate(map.Populate(offset, size), path));
+    if (XXH3_64bits(map.data() + offset, size) != header.chunk_hashes[chunk]) {
       return absl::DataLossError(
           Cat("the checksum of bytes ", begin + offset, " to ", begin + offset + size, " is wrong"));
     }
@@ -74,12 +69,24 @@ absl::Status ReadChunks(const MappedFile& file, const std::string& path, const P
     if (worker == 0 && progress) progress(so_far, bytes);
     return absl::OkStatus();
   };
-  KVIST_RETURN_IF_ERROR(ForEachUntilError(team, static_cast<uint32_t>(header.chunk_hashes.size()), read));
+  KVIST_RETURN_IF_ERROR(ForEachUntilError(team, static_cast<uint32_t>(header.chunk_hashes.size()), check));
   if (progress) progress(bytes, bytes);
   return absl::OkStatus();
 }
 
 }  // namespace
+
+absl::Status Settle(MappedWeights& weights, const std::function<bool()>& go_on) {
+  static_assert(kPackedChunkBytes == kSettlePieceBytes);
+  for (uint32_t i = 0; i < weights.map.pieces(); ++i) {
+    if (!go_on()) return absl::CancelledError("no time to settle");
+    // The page cache may have dropped a page since it was checked, and read it again.
+    const uint64_t bytes = std::min(kPackedChunkBytes, weights.map.size() - i * kPackedChunkBytes);
+    if (XXH3_64bits(weights.map.CopyPiece(i), bytes) != weights.chunk_hashes[i]) continue;
+    KVIST_RETURN_IF_ERROR(weights.map.MovePiece(i));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<PackedCache> PackedCache::For(Options options, Model model) {
   PackedCache cache;
@@ -115,23 +122,15 @@ absl::Status PackedCache::CheckContent(const PackedCacheHeader& header, const Co
   return absl::OkStatus();
 }
 
-absl::Status PackedCache::Read(ThreadPool& pool, std::byte* data, const ContentHash& content,
-                               const LoadProgress& progress, bool& cold) const {
-  MappedFile file;
-  KVIST_ASSIGN_OR_RETURN(const PackedCacheHeader header, Open(file));
-  KVIST_RETURN_IF_ERROR(CheckContent(header, content));
-  KVIST_RETURN_IF_ERROR(ReadChunks(file, path_, header, pool, data, progress, cold));
-  MarkUsed(path_);
-  return absl::OkStatus();
-}
-
 absl::StatusOr<MappedWeights> PackedCache::Map(ThreadPool& pool, const ContentHash& content,
                                                const LoadProgress& progress, bool& cold) const {
-  MappedWeights weights;
-  KVIST_ASSIGN_OR_RETURN(const PackedCacheHeader header, Open(weights.file));
+  MappedFile file;
+  KVIST_ASSIGN_OR_RETURN(PackedCacheHeader header, Open(file));
   KVIST_RETURN_IF_ERROR(CheckContent(header, content));
-  KVIST_RETURN_IF_ERROR(ReadChunks(weights.file, path_, header, pool, nullptr, progress, cold));
-  weights.data = weights.file.bytes().subspan(PackedHeaderBytes(header));
+  MappedWeights weights;
+  KVIST_ASSIGN_OR_RETURN(weights.map, SettlingMap::Map(file, PackedHeaderBytes(header), header.data_bytes));
+  KVIST_RETURN_IF_ERROR(CheckChunks(file, path_, header, weights.map, pool, progress, cold));
+  weights.chunk_hashes = std::move(header.chunk_hashes);
   MarkUsed(path_);
   return weights;
 }
@@ -186,6 +185,7 @@ absl::StatusOr<MappedWeights> PackedCache::Build(ThreadPool& pool,
   KVIST_RETURN_IF_ERROR(PrepareFolder(options_.folder));
   KVIST_ASSIGN_OR_RETURN(PartialFile file, PartialFile::Open(
                                                path_, [] { return true; }, FileAccess::kPrivate));
+  MappedWeights weights;
   const auto build = [&]() -> absl::Status {
     KVIST_RETURN_IF_ERROR(file.Truncate(0));
     PackedCacheHeader header = HeaderFor({});
@@ -199,15 +199,17 @@ absl::StatusOr<MappedWeights> PackedCache::Build(ThreadPool& pool,
     });
     const std::string bytes_of_header = EncodePackedHeader(header);
     std::ranges::copy(std::as_bytes(std::span(bytes_of_header)), map.begin());
+    weights.chunk_hashes = std::move(header.chunk_hashes);
     return file.Publish();
   };
   if (const absl::Status status = build(); !status.ok()) {
     file.Discard();
     return status;
   }
-  MappedWeights weights;
-  KVIST_ASSIGN_OR_RETURN(weights.file, MappedFile::Open(path_));
-  weights.data = weights.file.bytes().last(model_.data_bytes);
+  KVIST_ASSIGN_OR_RETURN(const MappedFile whole, MappedFile::Open(path_));
+  if (whole.bytes().size() < model_.data_bytes) return absl::DataLossError(Cat(path_, ": replaced meanwhile"));
+  KVIST_ASSIGN_OR_RETURN(weights.map,
+                         SettlingMap::Map(whole, whole.bytes().size() - model_.data_bytes, model_.data_bytes));
   return weights;
 }
 

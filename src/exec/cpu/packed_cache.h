@@ -18,6 +18,7 @@
 #include "exec/cpu/loading.h"
 #include "exec/cpu/packed_cache_format.h"
 #include "platform/mapped_file.h"
+#include "platform/settling_map.h"
 #include "platform/thread_pool.h"
 
 namespace kvist::exec {
@@ -25,11 +26,18 @@ namespace kvist::exec {
 /// All files of a folder together; the longest unused ones go first.
 inline constexpr uint64_t kPackedFolderBytesMax = uint64_t{16} << 30;
 
-/// Weights that are used where they lie in a cache.
+/// How a write ended: OK, or why there is no cache. Called on the writing thread.
+using CacheNotice = std::function<void(const std::string& path, const absl::Status& status)>;
+
+/// Weights in a cache that have been checked and can be used.
 struct MappedWeights {
-  MappedFile file;
-  std::span<const std::byte> data;  ///< In `file`; kDirectAlignment.
+  SettlingMap map;
+  std::vector<uint64_t> chunk_hashes;  ///< Chunks are pieces of the map.
 };
+
+/// Moves all pieces into huge pages. A piece whose bytes are no longer those that were checked stays where it is.
+/// Errors: Cancelled when `go_on` said false; ResourceExhausted.
+absl::Status Settle(MappedWeights& weights, const std::function<bool()>& go_on);
 
 /// The place of one model's packed weights. Threads: one, but several processes at once.
 class PackedCache {
@@ -54,13 +62,8 @@ class PackedCache {
 
   const std::string& path() const { return path_; }
 
-  /// Reads all data. @param data  [model.data_bytes rounded up to kDirectAlignment], aligned to that; on an error of
-  /// any content. @param cold  set to whether the file was not in the page cache. Errors: NotFound when there is no
-  /// cache; else why it was not used.
-  absl::Status Read(ThreadPool& pool, std::byte* data, const ContentHash& content, const LoadProgress& progress,
-                    bool& cold) const;
-
-  /// Checks all data and maps them. Errors: as Read.
+  /// Checks all data and maps them. @param cold  set to whether the file was not in the page cache.
+  /// Errors: NotFound when there is no cache; else why it was not used.
   absl::StatusOr<MappedWeights> Map(ThreadPool& pool, const ContentHash& content, const LoadProgress& progress,
                                     bool& cold) const;
 

@@ -69,7 +69,8 @@ absl::Status CheckPackedImage(std::string_view image) {
 
 std::vector<PackedCase> PackedCases() {
   std::vector<PackedCase> cases;
-  const auto bad = [&](std::string name, std::string bytes, std::string message, absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
+  const auto bad = [&](std::string name, std::string bytes, std::string message,
+                       absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
     cases.push_back({"bad_" + std::move(name), std::move(bytes), code, std::move(message)});
   };
   const std::string small = SmallImage();

@@ -1,15 +1,18 @@
 #include "exec/cpu/weights.h"
 
+#include <chrono>
 #include <utility>
 
 #include "base/byte_size.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "platform/file_reader.h"
 #include "tensor/dequantize.h"
 
 namespace kvist::exec {
 namespace {
+
+/// A program that has answered waits so long for its cache: 1 GB is written in less.
+constexpr std::chrono::seconds kWritePatience(5);
 
 PackedCache::Model CacheModel(std::shared_ptr<const model::Model> model, const PackingPlan& plan) {
   const std::string path = model->file->label();
@@ -43,8 +46,13 @@ absl::StatusOr<Weights> Weights::Load(std::shared_ptr<const model::Model> model,
     cache = std::make_unique<PackedCache>(std::move(found));
     weights.report_.cache_path = cache->path();
   }
-  KVIST_RETURN_IF_ERROR(fits ? weights.LoadIntoMemory(pool, options, cache.get())
-                             : weights.MapFromCache(pool, options, cache.get()));
+  if (cache != nullptr) {
+    const absl::Status status = weights.LoadFromCache(pool, options, *cache, fits);
+    if (status.ok()) return weights;
+    weights.report_.cache_miss = absl::IsNotFound(status) ? "there is none yet" : std::string(status.message());
+  }
+  KVIST_RETURN_IF_ERROR(fits ? weights.PackIntoMemory(pool, options, cache.get())
+                             : weights.PackIntoCache(pool, options, cache.get()));
   return weights;
 }
 
@@ -72,28 +80,38 @@ PackedCache::ContentHash Weights::ContentOf(ThreadPool& pool) const {
   };
 }
 
-absl::Status Weights::LoadIntoMemory(ThreadPool& pool, const LoadOptions& options, const PackedCache* cache) {
-  const uint64_t room = (plan_.bytes + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
-  KVIST_ASSIGN_OR_RETURN(memory_, AnonymousMemory::Map(room));
-  PointAt(memory_.data());
-  if (cache != nullptr) {
-    const absl::Status status = cache->Read(pool, memory_.data(), ContentOf(pool), options.progress, report_.cold);
-    report_.source = WeightSource::kCache;
-    if (status.ok()) return status;
-    report_.cache_miss = absl::IsNotFound(status) ? "there is none yet" : std::string(status.message());
-  }
-  report_.source = WeightSource::kModel;
-  KVIST_ASSIGN_OR_RETURN(const PackingPass pass, ReadMatrices(*model_, plan_, pool, memory_.data(),
-                                                              /*keep_cached=*/cache == nullptr, options.progress));
-  report_.cold = pass.cold;
-  if (cache != nullptr) {
-    writer_ = std::make_unique<PackedWriter>(*cache, std::span<const std::byte>(memory_.data(), plan_.bytes),
-                                             pass.content, options.notice);
+absl::Status Weights::LoadFromCache(ThreadPool& pool, const LoadOptions& options, const PackedCache& cache, bool fits) {
+  KVIST_ASSIGN_OR_RETURN(MappedWeights mapped, cache.Map(pool, ContentOf(pool), options.progress, report_.cold));
+  UseMapped(std::move(mapped));
+  report_.source = fits ? WeightSource::kCache : WeightSource::kMapped;
+  if (fits) {
+    background_ = std::make_unique<BackgroundTask>(
+        std::chrono::milliseconds(0),
+        [weights = mapped_.get()](const std::function<bool()>& go_on) { return Settle(*weights, go_on); });
   }
   return absl::OkStatus();
 }
 
-absl::Status Weights::MapFromCache(ThreadPool& pool, const LoadOptions& options, const PackedCache* cache) {
+absl::Status Weights::PackIntoMemory(ThreadPool& pool, const LoadOptions& options, const PackedCache* cache) {
+  KVIST_ASSIGN_OR_RETURN(memory_, AnonymousMemory::Map(plan_.bytes));
+  KVIST_ASSIGN_OR_RETURN(const PackingPass pass, ReadMatrices(*model_, plan_, pool, memory_.data(),
+                                                              /*keep_cached=*/cache == nullptr, options.progress));
+  PointAt(memory_.data());
+  report_.source = WeightSource::kModel;
+  report_.cold = pass.cold;
+  if (cache == nullptr) return absl::OkStatus();
+  background_ = std::make_unique<BackgroundTask>(
+      kWritePatience, [cache = *cache, data = std::span<const std::byte>(memory_.data(), plan_.bytes),
+                       content = pass.content, notice = options.notice](const std::function<bool()>& go_on) {
+        LowerPriority();
+        const absl::Status status = cache.Write(data, content, go_on);
+        if (notice) notice(cache.path(), status);
+        return status;
+      });
+  return absl::OkStatus();
+}
+
+absl::Status Weights::PackIntoCache(ThreadPool& pool, const LoadOptions& options, const PackedCache* cache) {
   const std::string need = Cat("the weights take ", FormatByteSize(plan_.bytes), " and only ",
                                FormatByteSize(options.memory_bytes_max), " of memory are free for them");
   if (cache == nullptr) {
@@ -101,23 +119,22 @@ absl::Status Weights::MapFromCache(ThreadPool& pool, const LoadOptions& options,
                                             "; with a folder for packed weights (--packed-cache) the model runs "
                                             "from a file there"));
   }
+  absl::StatusOr<MappedWeights> built = cache->Build(pool, [&](std::byte* packed) -> absl::StatusOr<Hash128> {
+    KVIST_ASSIGN_OR_RETURN(const PackingPass pass, ReadMatrices(*model_, plan_, pool, packed,
+                                                                /*keep_cached=*/false, options.progress));
+    report_.cold = pass.cold;
+    return pass.content;
+  });
+  if (options.notice) options.notice(cache->path(), built.status());
+  if (!built.ok()) return Annotate(built.status(), Cat(need, ", and no file could be made instead"));
   report_.source = WeightSource::kMapped;
-  absl::StatusOr<MappedWeights> mapped = cache->Map(pool, ContentOf(pool), options.progress, report_.cold);
-  if (!mapped.ok()) {
-    report_.cache_miss =
-        absl::IsNotFound(mapped.status()) ? "there is none yet" : std::string(mapped.status().message());
-    mapped = cache->Build(pool, [&](std::byte* packed) -> absl::StatusOr<Hash128> {
-      KVIST_ASSIGN_OR_RETURN(const PackingPass pass, ReadMatrices(*model_, plan_, pool, packed,
-                                                                  /*keep_cached=*/false, options.progress));
-      report_.cold = pass.cold;
-      return pass.content;
-    });
-    if (options.notice) options.notice(cache->path(), mapped.status());
-  }
-  if (!mapped.ok()) return Annotate(mapped.status(), Cat(need, ", and no file could be made instead"));
-  mapped_ = *std::move(mapped);
-  PointAt(mapped_.data.data());
+  UseMapped(*std::move(built));
   return absl::OkStatus();
+}
+
+void Weights::UseMapped(MappedWeights weights) {
+  mapped_ = std::make_unique<MappedWeights>(std::move(weights));
+  PointAt(mapped_->map.data());
 }
 
 void Weights::PointAt(const std::byte* packed) {

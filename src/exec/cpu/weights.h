@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "exec/cpu/background_task.h"
 #include "exec/cpu/loading.h"
 #include "exec/cpu/packed_cache.h"
-#include "exec/cpu/packed_writer.h"
 #include "exec/cpu/packing.h"
 #include "kernels/packed.h"
 #include "model/model.h"
@@ -51,8 +51,9 @@ class Weights {
   uint64_t expert_bytes() const { return plan_.expert_bytes; }  ///< Of these, what belongs to experts.
   const LoadReport& report() const { return report_; }
 
-  /// Until a cache that is being written is there. OK also when none is.
-  absl::Status WaitForCache() const { return writer_ == nullptr ? absl::OkStatus() : writer_->Wait(); }
+  /// Until nothing goes on beside steps any more: a cache is written, weights have moved into huge pages.
+  /// @return  how that ended.
+  absl::Status WaitForBackground() const { return background_ == nullptr ? absl::OkStatus() : background_->Wait(); }
 
  private:
   struct Entry {
@@ -61,8 +62,10 @@ class Weights {
   };
 
   absl::Status ReadVectors();
-  absl::Status LoadIntoMemory(ThreadPool& pool, const LoadOptions& options, const PackedCache* cache);
-  absl::Status MapFromCache(ThreadPool& pool, const LoadOptions& options, const PackedCache* cache);
+  absl::Status LoadFromCache(ThreadPool& pool, const LoadOptions& options, const PackedCache& cache, bool fits);
+  absl::Status PackIntoMemory(ThreadPool& pool, const LoadOptions& options, const PackedCache* cache);
+  absl::Status PackIntoCache(ThreadPool& pool, const LoadOptions& options, const PackedCache* cache);
+  void UseMapped(MappedWeights weights);
   PackedCache::ContentHash ContentOf(ThreadPool& pool) const;
   void PointAt(const std::byte* packed);
 
@@ -70,9 +73,9 @@ class Weights {
   PackingPlan plan_;
   std::vector<Entry> entries_;  ///< [weights of the graph]
   AnonymousMemory memory_;
-  MappedWeights mapped_;
+  std::unique_ptr<MappedWeights> mapped_;
   LoadReport report_;
-  std::unique_ptr<PackedWriter> writer_;  ///< Reads memory_.
+  std::unique_ptr<BackgroundTask> background_;  ///< Reads memory_ or changes mapped_.
 };
 
 }  // namespace kvist::exec

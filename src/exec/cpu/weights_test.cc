@@ -40,7 +40,7 @@ class WeightsTest : public testing::Test {
     std::vector<TokenId> tokens;
     for (uint32_t i = 0; i < 9; ++i) tokens.push_back({i * 5 % executor.vocab()});
     Outcome outcome{executor.Logits({{.tokens = tokens}})[0], executor.executor().weights().report()};
-    EXPECT_TRUE(executor.executor().weights().WaitForCache().ok());
+    EXPECT_TRUE(executor.executor().weights().WaitForBackground().ok());
     return outcome;
   }
 
@@ -119,7 +119,7 @@ TEST_F(WeightsTest, AFolderThatCannotBeWrittenIsANotice) {
   options.notice = [&](const std::string&, const absl::Status& status) { told = status; };
   {
     TestExecutor executor(path, {.load = options});
-    EXPECT_FALSE(executor.executor().weights().WaitForCache().ok());
+    EXPECT_FALSE(executor.executor().weights().WaitForBackground().ok());
   }
   EXPECT_THAT(std::string(told.message()), HasSubstr(folder_.path() + "/file"));
 }
