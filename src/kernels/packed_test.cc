@@ -49,6 +49,19 @@ TEST(PackedTest, PackingByPartsEqualsPackingAtOnce) {
   }
 }
 
+// Packed weights are kept on disk. When this fails because the packed form has changed on purpose, raise kPackedVersion
+// and note the new number.
+TEST(PackedTest, PackedBytesAreThoseOfTheirVersion) {
+  Prng prng(3);
+  uint64_t hash = kPackedVersion;
+  for (DType dtype : AllTypes()) {
+    const uint32_t rows = 21, cols = InfoOf(dtype).block_elements * 3;
+    const testing::OwnedMatrix packed = testing::Pack(dtype, testing::RandomBits(dtype, rows, cols, prng), rows, cols);
+    for (size_t i = 0; i < packed.bytes.size(); ++i) hash = Mix64(hash ^ static_cast<uint64_t>(packed.bytes.data()[i]));
+  }
+  EXPECT_EQ(hash, 15581729137547300704u);
+}
+
 // The promise behind "decode is bound by the bytes of the file": packing costs little memory.
 TEST(PackedTest, PackedSizeStaysNearTheSource) {
   for (DType dtype : AllTypes()) {

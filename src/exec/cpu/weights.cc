@@ -1,6 +1,7 @@
 #include "exec/cpu/weights.h"
 
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/byte_size.h"
@@ -13,6 +14,8 @@ namespace {
 
 /// A program that has answered waits so long for its cache: 1 GB is written in less.
 constexpr std::chrono::seconds kWritePatience(5);
+/// The first prompt of a program that has just one goes before moving weights into huge pages.
+constexpr std::chrono::milliseconds kSettleDelay(400), kPause(10);
 
 PackedCache::Model CacheModel(std::shared_ptr<const model::Model> model, const PackingPlan& plan) {
   const std::string path = model->file->label();
@@ -86,8 +89,11 @@ absl::Status Weights::LoadFromCache(ThreadPool& pool, const LoadOptions& options
   report_.source = fits ? WeightSource::kCache : WeightSource::kMapped;
   if (fits) {
     background_ = std::make_unique<BackgroundTask>(
-        std::chrono::milliseconds(0),
-        [weights = mapped_.get()](const std::function<bool()>& go_on) { return Settle(*weights, go_on); });
+        std::chrono::milliseconds(0), [weights = mapped_.get()](const std::function<bool()>& go_on) {
+          for (auto waited = kPause; waited < kSettleDelay && go_on(); waited += kPause)
+            std::this_thread::sleep_for(kPause);
+          return Settle(*weights, go_on);
+        });
   }
   return absl::OkStatus();
 }
