@@ -227,7 +227,7 @@ uint32_t TokensNeeded(const SpeedOptions& options) {
 }
 
 absl::StatusOr<double> TimePrompt(step::Executor& executor, kv::KvMemory& memory, const Clock& clock, uint32_t tokens) {
-  Sequences sequences(executor, memory, clock, /*count=*/1, /*depth=*/0);
+  Sequences sequences(executor, memory, clock, /*count=*/1, /*depth=*/0, /*shared_depth=*/0);
   KVIST_RETURN_IF_ERROR(sequences.Reserve(1, tokens));
   const TimeNs start = clock.Now();
   KVIST_RETURN_IF_ERROR(sequences.Advance(1, tokens, [] { return true; }));

@@ -57,7 +57,7 @@ class World {
         layout_(LayoutOf(model_->spec, KvType::kF16)),
         arena_(ValueOrDie(kv::FrameArena::Create(kFrames, layout_.frame_bytes()))),
         memory_({.frames_count = kFrames, .reuse = false}),
-        weights_(ValueOrDie(Weights::Pack(model_, pool_, nullptr))),
+        weights_(ValueOrDie(Weights::Load(model_, pool_, {}))),
         limits_{.tokens_per_step_max = 512,
                 .slices_per_step_max = 64,
                 .hot_bytes = kFrames * layout_.frame_bytes(),
