@@ -1,112 +1,169 @@
 #include "kv/frame_pool.h"
 
+#include <bit>
+#include <mutex>
+
 #include "base/check.h"
 
 namespace kvist::kv {
 
-FramePool::FramePool(uint32_t frames_count) : entries_(frames_count) {
-  for (uint32_t i = frames_count; i-- > 0;) PushFree(i);
+FramePool::FramePool(uint32_t frames_count, uint32_t buckets) : entries_(frames_count) {
+  KVIST_CHECK(std::has_single_bit(buckets));
+  while (buckets > 1 && frames_count / buckets < kBucketFramesMin) buckets /= 2;
+  bucket_mask_ = buckets - 1;
+  bucket_shift_ = 64 - std::countr_zero(buckets);
+  buckets_ = std::make_unique<Bucket[]>(buckets);
+  for (uint32_t i = frames_count; i-- > 0;) PushFree(buckets_[i & bucket_mask_], i);
 }
 
-std::optional<FrameId> FramePool::Allocate() {
-  if (free_head_ == kNil) return std::nullopt;
-  uint32_t index = free_head_;
-  Entry& entry = entries_[index];
-  free_head_ = entry.next;
-  entry = {.references = 1, .state = FrameState::kReferenced};
-  --counts_.free;
-  ++counts_.referenced;
-  return FrameId{index};
+uint32_t FramePool::BucketOf(PageId id) const {
+  if (bucket_mask_ == 0) return 0;
+  return static_cast<uint32_t>((id.value * 11400714819323198485u) >> bucket_shift_);
+}
+
+std::optional<FrameId> FramePool::Allocate(PageId id) {
+  const uint32_t first = BucketOf(id);
+  for (uint32_t i = 0; i <= bucket_mask_; ++i) {
+    Bucket& bucket = buckets_[(first + i) & bucket_mask_];
+    std::lock_guard lock(bucket.lock);
+    const uint32_t index = bucket.free_head;
+    if (index == kNil) continue;
+    Entry& entry = entries_[index];
+    bucket.free_head = entry.next;
+    entry = {.references = 1, .state = FrameState::kReferenced};
+    --bucket.counts.free;
+    ++bucket.counts.referenced;
+    return FrameId{index};
+  }
+  return std::nullopt;
+}
+
+std::optional<FrameId> FramePool::TakeOldest(PageId id) {
+  const uint32_t first = BucketOf(id);
+  for (uint32_t retention = 0; retention < kRetentions; ++retention) {
+    for (uint32_t i = 0; i <= bucket_mask_; ++i) {
+      Bucket& bucket = buckets_[(first + i) & bucket_mask_];
+      std::lock_guard lock(bucket.lock);
+      const uint32_t index = bucket.rings[retention].oldest;
+      if (index == kNil) continue;
+      Unlink(bucket, index);
+      entries_[index].state = FrameState::kReferenced;
+      entries_[index].references = 1;
+      --bucket.counts.cached;
+      ++bucket.counts.referenced;
+      return FrameId{index};
+    }
+  }
+  return std::nullopt;
 }
 
 void FramePool::Reference(FrameId frame) {
+  Bucket& bucket = HomeOf(frame);
+  std::lock_guard lock(bucket.lock);
   Entry& entry = entries_[frame.value];
   KVIST_CHECK(entry.state != FrameState::kFree);
   if (entry.state == FrameState::kCached) {
-    Unlink(frame.value);
+    Unlink(bucket, frame.value);
     entry.state = FrameState::kReferenced;
-    --counts_.cached;
-    ++counts_.referenced;
+    --bucket.counts.cached;
+    ++bucket.counts.referenced;
   }
   ++entry.references;
 }
 
-bool FramePool::Release(FrameId frame, bool keep) {
+void FramePool::Release(FrameId frame, bool keep) {
+  Bucket& bucket = HomeOf(frame);
+  std::lock_guard lock(bucket.lock);
   Entry& entry = entries_[frame.value];
   KVIST_CHECK(entry.state == FrameState::kReferenced && entry.references > 0);
-  if (--entry.references > 0) return false;
-  --counts_.referenced;
-  if (keep) {
-    entry.state = FrameState::kCached;
-    ++counts_.cached;
-    PushNewest(frame.value);
-    return false;
-  }
-  PushFree(frame.value);
-  return true;
-}
-
-std::optional<FrameId> FramePool::Oldest() const {
-  if (oldest_ == kNil) return std::nullopt;
-  return FrameId{oldest_};
+  if (--entry.references > 0) return;
+  --bucket.counts.referenced;
+  if (!keep) return PushFree(bucket, frame.value);
+  entry.state = FrameState::kCached;
+  ++bucket.counts.cached;
+  PushNewest(bucket, frame.value);
 }
 
 void FramePool::Forget(FrameId frame) {
+  Bucket& bucket = HomeOf(frame);
+  std::lock_guard lock(bucket.lock);
   KVIST_CHECK(entries_[frame.value].state == FrameState::kCached);
-  Unlink(frame.value);
-  --counts_.cached;
-  PushFree(frame.value);
+  Unlink(bucket, frame.value);
+  --bucket.counts.cached;
+  PushFree(bucket, frame.value);
 }
 
-void FramePool::Unlink(uint32_t index) {
+void FramePool::SetRetention(FrameId frame, Retention retention) {
+  Bucket& bucket = HomeOf(frame);
+  std::lock_guard lock(bucket.lock);
+  Entry& entry = entries_[frame.value];
+  KVIST_CHECK(entry.state != FrameState::kFree);
+  if (entry.state == FrameState::kCached) Unlink(bucket, frame.value);
+  entry.retention = retention;
+  if (entry.state == FrameState::kCached) PushNewest(bucket, frame.value);
+}
+
+void FramePool::Unlink(Bucket& bucket, uint32_t index) {
   Entry& entry = entries_[index];
-  (entry.previous == kNil ? oldest_ : entries_[entry.previous].next) = entry.next;
-  (entry.next == kNil ? newest_ : entries_[entry.next].previous) = entry.previous;
+  Ring& ring = bucket.rings[static_cast<uint32_t>(entry.retention)];
+  (entry.previous == kNil ? ring.oldest : entries_[entry.previous].next) = entry.next;
+  (entry.next == kNil ? ring.newest : entries_[entry.next].previous) = entry.previous;
   entry.previous = entry.next = kNil;
 }
 
-void FramePool::PushNewest(uint32_t index) {
+void FramePool::PushNewest(Bucket& bucket, uint32_t index) {
   Entry& entry = entries_[index];
-  entry.previous = newest_;
+  Ring& ring = bucket.rings[static_cast<uint32_t>(entry.retention)];
+  entry.previous = ring.newest;
   entry.next = kNil;
-  (newest_ == kNil ? oldest_ : entries_[newest_].next) = index;
-  newest_ = index;
+  (ring.newest == kNil ? ring.oldest : entries_[ring.newest].next) = index;
+  ring.newest = index;
 }
 
-void FramePool::PushFree(uint32_t index) {
-  entries_[index] = {.next = free_head_};
-  free_head_ = index;
-  ++counts_.free;
+void FramePool::PushFree(Bucket& bucket, uint32_t index) {
+  entries_[index] = {.next = bucket.free_head};
+  bucket.free_head = index;
+  ++bucket.counts.free;
+}
+
+FrameCounts FramePool::counts() const {
+  FrameCounts sum;
+  for (uint32_t i = 0; i <= bucket_mask_; ++i) {
+    std::lock_guard lock(buckets_[i].lock);
+    sum.free += buckets_[i].counts.free;
+    sum.cached += buckets_[i].counts.cached;
+    sum.referenced += buckets_[i].counts.referenced;
+  }
+  return sum;
 }
 
 void FramePool::CheckInvariants() const {
-  FrameCounts seen;
-  for (const Entry& entry : entries_) {
-    switch (entry.state) {
-      case FrameState::kFree:
-        ++seen.free;
-        break;
-      case FrameState::kCached:
-        ++seen.cached;
-        break;
-      case FrameState::kReferenced:
-        ++seen.referenced;
-        break;
+  std::vector<FrameCounts> seen(buckets_count());
+  for (uint32_t i = 0; i < entries_.size(); ++i) {
+    FrameCounts& counts = seen[i & bucket_mask_];
+    const FrameState state = entries_[i].state;
+    ++(state == FrameState::kFree ? counts.free : state == FrameState::kCached ? counts.cached : counts.referenced);
+    KVIST_CHECK((state == FrameState::kReferenced) == (entries_[i].references > 0));
+  }
+  KVIST_CHECK(counts().total() == entries_.size());
+  for (uint32_t b = 0; b <= bucket_mask_; ++b) {
+    const Bucket& bucket = buckets_[b];
+    KVIST_CHECK(seen[b].free == bucket.counts.free && seen[b].cached == bucket.counts.cached &&
+                seen[b].referenced == bucket.counts.referenced);
+    uint32_t linked = 0;
+    for (uint32_t r = 0; r < kRetentions; ++r) {
+      for (uint32_t i = bucket.rings[r].oldest; i != kNil; i = entries_[i].next, ++linked) {
+        KVIST_CHECK(entries_[i].state == FrameState::kCached && (i & bucket_mask_) == b && linked < entries_.size());
+        KVIST_CHECK(static_cast<uint32_t>(entries_[i].retention) == r);
+      }
     }
-    KVIST_CHECK((entry.state == FrameState::kReferenced) == (entry.references > 0));
+    KVIST_CHECK(linked == bucket.counts.cached);
+    linked = 0;
+    for (uint32_t i = bucket.free_head; i != kNil; i = entries_[i].next, ++linked) {
+      KVIST_CHECK(entries_[i].state == FrameState::kFree && (i & bucket_mask_) == b && linked < entries_.size());
+    }
+    KVIST_CHECK(linked == bucket.counts.free);
   }
-  KVIST_CHECK(seen.free == counts_.free && seen.cached == counts_.cached && seen.referenced == counts_.referenced);
-  KVIST_CHECK(counts_.total() == entries_.size());
-  uint32_t linked = 0;
-  for (uint32_t i = oldest_; i != kNil; i = entries_[i].next, ++linked) {
-    KVIST_CHECK(entries_[i].state == FrameState::kCached && linked < entries_.size());
-  }
-  KVIST_CHECK(linked == counts_.cached);
-  linked = 0;
-  for (uint32_t i = free_head_; i != kNil; i = entries_[i].next, ++linked) {
-    KVIST_CHECK(entries_[i].state == FrameState::kFree && linked < entries_.size());
-  }
-  KVIST_CHECK(linked == counts_.free);
 }
 
 }  // namespace kvist::kv

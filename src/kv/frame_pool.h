@@ -2,18 +2,27 @@
 
 /// @file
 /// The fixed set of frames of the hot tier, by number: who is free, who is referenced, who is only cached, and which
-/// cached frame was used longest ago. Pure bookkeeping; the bytes belong to FrameArena, or to nobody on an emulated
-/// device. Threads: engine thread only. Non-goals: contents, addresses.
+/// cached frame was used longest ago. Frames are dealt to 2^n buckets; each has its own lock, free list and recency
+/// rings, and the logical id of a block chooses the bucket where its frame is looked for first (PB-LRU, "parallel
+/// bucketed LRU", article A8: its hash is a multiplication by 2^64 / golden ratio). One bucket is an exact LRU under
+/// one lock. Pure bookkeeping; the bytes belong to FrameArena, or to nobody on an emulated device. Threads: any.
+/// Non-goals: contents, addresses.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/units.h"
+#include "platform/ticket_lock.h"
 
 namespace kvist::kv {
 
 enum class FrameState : uint8_t { kFree, kCached, kReferenced };
+
+/// In which order cached frames are given up: all of a class before any of the next one.
+enum class Retention : uint8_t { kFirst, kNormal, kHigh };
+inline constexpr uint32_t kRetentions = 3;
 
 /// How many frames are in each state; they add up to the pool.
 struct FrameCounts {
@@ -23,29 +32,43 @@ struct FrameCounts {
 
 class FramePool {
  public:
-  explicit FramePool(uint32_t frames_count);
+  /// More buckets wait less for each other and forget less exactly (docs/performance.md, "KV memory").
+  static constexpr uint32_t kDefaultBuckets = 64;
+  /// A bucket of fewer frames would often be full while others are not.
+  static constexpr uint32_t kBucketFramesMin = 64;
+
+  /// @param buckets  power of two; halved until each has kBucketFramesMin frames.
+  explicit FramePool(uint32_t frames_count, uint32_t buckets = kDefaultBuckets);
 
   /// A free frame, now with one reference; nullopt when none is free (cached frames are not touched).
-  std::optional<FrameId> Allocate();
+  std::optional<FrameId> Allocate(PageId id);
+
+  /// The cached frame of the lowest class that was released longest ago in the bucket of `id` (of another one where
+  /// that has none), now with one reference: the caller gives it a new meaning or frees it.
+  std::optional<FrameId> TakeOldest(PageId id);
 
   /// Adds a reference to a cached or referenced frame.
   void Reference(FrameId frame);
 
-  /// Drops one reference. With the last one the frame becomes cached (most recently used) when `keep`, else free.
-  /// @return true when the frame is now free.
-  bool Release(FrameId frame, bool keep);
-
-  /// The cached frame that was released longest ago.
-  std::optional<FrameId> Oldest() const;
+  /// Drops one reference. With the last one the frame becomes cached (most recently used of its class) when `keep`,
+  /// else free.
+  void Release(FrameId frame, bool keep);
 
   /// Cached -> free.
   void Forget(FrameId frame);
 
+  /// Class of a frame; a cached one becomes the most recently used of it. Allocate gives kNormal.
+  void SetRetention(FrameId frame, Retention retention);
+
   FrameState state(FrameId frame) const { return entries_[frame.value].state; }
   uint32_t references(FrameId frame) const { return entries_[frame.value].references; }
-  const FrameCounts& counts() const { return counts_; }
+  Retention retention(FrameId frame) const { return entries_[frame.value].retention; }
+  uint32_t buckets_count() const { return bucket_mask_ + 1; }
+  /// Sum over the buckets; each is exact, together they are a snapshot only while nobody else works.
+  FrameCounts counts() const;
 
-  /// Walks everything and aborts unless states, lists and counts agree. O(frames); for tests and debug builds.
+  /// Walks everything and aborts unless states, lists and counts agree. O(frames); for tests. REQUIRES: nobody else
+  /// works.
   void CheckInvariants() const;
 
  private:
@@ -54,16 +77,28 @@ class FramePool {
     uint32_t references = 0;
     uint32_t previous = kNil, next = kNil;  ///< Recency ring of cached frames; `next` also links the free list.
     FrameState state = FrameState::kFree;
+    Retention retention = Retention::kNormal;
+  };
+  struct Ring {
+    uint32_t oldest = kNil, newest = kNil;
+  };
+  struct alignas(64) Bucket {
+    mutable TicketLock lock;
+    uint32_t free_head = kNil;
+    Ring rings[kRetentions];
+    FrameCounts counts;
   };
 
-  void Unlink(uint32_t index);
-  void PushNewest(uint32_t index);
-  void PushFree(uint32_t index);
+  uint32_t BucketOf(PageId id) const;
+  Bucket& HomeOf(FrameId frame) { return buckets_[frame.value & bucket_mask_]; }
+  void Unlink(Bucket& bucket, uint32_t index);
+  void PushNewest(Bucket& bucket, uint32_t index);
+  void PushFree(Bucket& bucket, uint32_t index);
 
   std::vector<Entry> entries_;
-  uint32_t free_head_ = kNil;
-  uint32_t oldest_ = kNil, newest_ = kNil;
-  FrameCounts counts_;
+  std::unique_ptr<Bucket[]> buckets_;
+  uint32_t bucket_mask_ = 0;  ///< Frame f belongs to bucket f & mask.
+  int bucket_shift_ = 63;     ///< 64 - log2(buckets).
 };
 
 }  // namespace kvist::kv

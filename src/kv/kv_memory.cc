@@ -7,129 +7,323 @@
 namespace kvist::kv {
 
 KvMemory::KvMemory(const KvMemoryOptions& options)
-    : options_(options), pool_(options.frames_count), index_(options.frames_count) {}
+    : options_(options), pool_(options.frames_count, options.buckets), tree_(spans_, options.frames_count) {}
 
-uint32_t KvMemory::Begin(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens) {
-  auto [it, inserted] = sequences_.try_emplace(id);
-  KVIST_CHECK(inserted);
-  Sequence& sequence = it->second;
-  sequence.span = spans_.Open();
-  sequence.chain = ChainRoot(cache_namespace);
-  stats_.lookup_tokens += tokens.size();
-  if (!options_.reuse || tokens.empty()) return 0;
-
-  std::optional<FrameId> parent;
-  size_t usable_blocks = (tokens.size() - 1) / kBlockTokens;  // The last token is computed, for its logits.
-  for (size_t block = 0; block < usable_blocks; ++block) {
-    auto block_tokens = tokens.subspan(block * kBlockTokens, kBlockTokens);
-    ContentId content = ChainNext(sequence.chain, block_tokens);
-    std::optional<FrameId> frame = index_.Find(content, parent, block_tokens);
-    if (!frame) break;
-    pool_.Reference(*frame);
-    spans_.Append(sequence.span, *frame);
-    sequence.chain = content;
-    sequence.committed += kBlockTokens;
-    parent = frame;
-  }
-  stats_.hit_tokens += sequence.committed;
-  return sequence.committed;
+uint32_t KvMemory::AvailableFrames() const {
+  const FrameCounts counts = pool_.counts();
+  return counts.free + counts.cached;
 }
 
-std::optional<FrameId> KvMemory::TakeFrame() {
-  if (pool_.counts().free == 0) {
-    std::optional<FrameId> victim = pool_.Oldest();
-    if (!victim) return std::nullopt;
-    index_.Remove(*victim);
-    pool_.Forget(*victim);
-    ++stats_.forgotten_blocks;
+/// The longest match whose view has all of its frames.
+PrefixMatch KvMemory::FindUsable(NodeId root, const TextKey& text) {
+  PrefixMatch match = tree_.Find(root, text, path_);
+  while (true) {
+    const LiveText live = LiveText::After(match.tokens + match.partial_tokens, text.ops);
+    uint32_t begin = 0;
+    std::optional<uint32_t> hole;
+    for (size_t s = 0; s < path_.size() && !hole; ++s) {
+      for (uint32_t block = 0; block < path_[s].blocks; ++block, begin += kBlockTokens) {
+        if (tree_.FrameOf(path_[s], block) != kNoFrame || !live.AnyLive(begin, begin + kBlockTokens)) continue;
+        hole = begin;
+        path_[s].blocks = block;
+        path_.resize(block > 0 ? s + 1 : s);
+        break;
+      }
+    }
+    if (!hole) return match;
+    match = PrefixMatch{};
+    match.tokens = *hole;  // Fewer tokens, so fewer operations: what was dropped may be needed again.
   }
-  return pool_.Allocate();
+}
+
+uint32_t KvMemory::Begin(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens,
+                         std::span<const CacheOp> ops) {
+  const auto [it, inserted] = sequences_.try_emplace(id);
+  KVIST_CHECK(inserted && FindFault(ops).empty());
+  Sequence& sequence = it->second;
+  sequence.tail = spans_.Open();
+  sequence.ops.assign(ops.begin(), ops.end());
+  sequence.anchor = tree_.Root(cache_namespace);
+  stats_.lookup_tokens += tokens.size();
+  path_.clear();
+  tree_.Anchor(sequence.anchor);
+  // The last token is computed, for its logits.
+  if (options_.reuse && tokens.size() > 1 && !StartOn(sequence, tokens.first(tokens.size() - 1))) {
+    // No frame for the copy of a shared block's beginning: whole blocks only.
+    StartOn(sequence, tokens.first(sequence.live.tokens() / kBlockTokens * kBlockTokens));
+  }
+  uint32_t begin = 0;
+  for (const PathStep& step : path_) {
+    sequence.pieces.push_back({begin, tree_.SpanOf(step.node), tree_.FirstBlock(step.node)});
+    begin += step.blocks * kBlockTokens;
+  }
+  sequence.pieces.push_back({begin, sequence.tail, 0});
+  while (sequence.ops_applied < sequence.ops.size() &&
+         sequence.ops[sequence.ops_applied].at <= sequence.live.tokens()) {
+    ++sequence.ops_applied;
+  }
+  stats_.hit_tokens += sequence.live.tokens();
+  return sequence.live.tokens();
+}
+
+/// References what is cached of `tokens` and needed in the view.
+/// @return false when a partly matching block could not be copied; then nothing is referenced.
+bool KvMemory::StartOn(Sequence& sequence, std::span<const TokenId> tokens) {
+  const NodeId root = sequence.anchor;
+  const PrefixMatch match = FindUsable(root, {tokens, sequence.ops});
+  sequence.live = LiveText::After(match.tokens + match.partial_tokens, sequence.ops);
+  const auto visit = [&](const auto& with_frame) {
+    uint32_t begin = 0;
+    for (const PathStep& step : path_) {
+      for (uint32_t block = 0; block < step.blocks; ++block, begin += kBlockTokens) {
+        if (sequence.live.AnyLive(begin, begin + kBlockTokens)) with_frame(tree_.FrameOf(step, block));
+      }
+    }
+  };
+  const auto move_anchor = [&](NodeId to) {
+    tree_.Anchor(to);
+    tree_.Unanchor(std::exchange(sequence.anchor, to));
+  };
+  visit([&](FrameId frame) { pool_.Reference(frame); });
+  if (!path_.empty()) {
+    path_.back().node = tree_.Cut(path_.back().node, path_.back().blocks);
+    move_anchor(path_.back().node);
+  }
+  if (match.partial_tokens == 0 || CopyPartial(sequence, match, tokens)) return true;
+  visit([&](FrameId frame) { pool_.Release(frame, /*keep=*/true); });
+  move_anchor(root);
+  return false;
+}
+
+/// Starts the tail with a copy of a block whose first tokens are those that come next.
+bool KvMemory::CopyPartial(Sequence& sequence, const PrefixMatch& match, std::span<const TokenId> tokens) {
+  const FrameId source = spans_.Frames(match.partial_span)[match.partial_block];
+  pool_.Reference(source);  // Or a frame for the copy might be taken from it.
+  const std::optional<FrameId> frame = TakeFrame(sequence.tail, 0);
+  if (!frame) {
+    pool_.Release(source, /*keep=*/true);
+    return false;
+  }
+  spans_.Append(sequence.tail, *frame);
+  sequence.copy_source = spans_.Open();
+  spans_.Append(*sequence.copy_source, source);
+  sequence.copy = PendingCopy{*sequence.copy_source, 0, sequence.tail, 0};
+  const std::span<const TokenId> open = tokens.subspan(match.tokens, match.partial_tokens);
+  sequence.open_tokens.assign(open.begin(), open.end());
+  ++stats_.copied_blocks;
+  return true;
+}
+
+void KvMemory::EndCopy(Sequence& sequence) {
+  if (!sequence.copy_source) return;
+  const FrameId source = spans_.Frames(*sequence.copy_source)[0];
+  pool_.Release(source, tree_.Contains(source));
+  spans_.Release(*sequence.copy_source);
+  sequence.copy_source.reset();
+  sequence.copy.reset();
+}
+
+std::optional<PendingCopy> KvMemory::TakeCopy(RequestId id) {
+  return std::exchange(sequences_.at(id).copy, std::nullopt);
+}
+
+std::optional<FrameId> KvMemory::TakeFrame(SpanId span, uint32_t block) {
+  const PageId page = MakePageId(span, 0, 0, block);
+  if (std::optional<FrameId> frame = pool_.Allocate(page)) return frame;
+  const std::optional<FrameId> frame = pool_.TakeOldest(page);
+  if (!frame) return std::nullopt;
+  evicted_.clear();
+  tree_.Evict(*frame, evicted_);
+  for (const FrameId other : evicted_) {
+    if (pool_.state(other) == FrameState::kCached) pool_.Forget(other);  // Else who copies from it frees it.
+  }
+  pool_.SetRetention(*frame, Retention::kNormal);
+  stats_.forgotten_blocks += 1 + evicted_.size();
+  return frame;
 }
 
 bool KvMemory::Reserve(RequestId id, uint32_t tokens_total) {
   Sequence& sequence = sequences_.at(id);
-  uint32_t held = static_cast<uint32_t>(spans_.Frames(sequence.span).size());
-  uint32_t wanted = BlocksFor(tokens_total);
+  const uint32_t held = static_cast<uint32_t>(spans_.Frames(sequence.tail).size());
+  const uint32_t wanted = BlocksFor(tokens_total - std::min(tokens_total, sequence.tail_begin()));
   if (wanted <= held) return true;
   if (wanted - held > AvailableFrames()) return false;
   for (uint32_t block = held; block < wanted; ++block) {
-    std::optional<FrameId> frame = TakeFrame();
+    const std::optional<FrameId> frame = TakeFrame(sequence.tail, block);
     KVIST_CHECK(frame.has_value());
-    spans_.Append(sequence.span, *frame);
+    spans_.Append(sequence.tail, *frame);
   }
   return true;
 }
 
 void KvMemory::Commit(RequestId id, std::span<const TokenId> tokens) {
   Sequence& sequence = sequences_.at(id);
-  KVIST_CHECK(BlocksFor(sequence.committed + tokens.size()) <= spans_.Frames(sequence.span).size());
-  for (TokenId token : tokens) {
+  KVIST_CHECK(tokens.size() <= TokensUntilOp(id));
+  KVIST_CHECK(BlocksFor(sequence.live.tokens() + tokens.size() - sequence.tail_begin()) <=
+              spans_.Frames(sequence.tail).size());
+  EndCopy(sequence);
+  for (const TokenId token : tokens) {
     sequence.open_tokens.push_back(token);
-    ++sequence.committed;
+    sequence.live.Advance(1);
     if (sequence.open_tokens.size() == kBlockTokens) Seal(sequence);
   }
+  ApplyDueOps(sequence);
 }
 
 void KvMemory::Seal(Sequence& sequence) {
-  ContentId content = ChainNext(sequence.chain, sequence.open_tokens);
-  if (options_.reuse) {
-    const std::vector<FrameId>& frames = spans_.Frames(sequence.span);
-    uint32_t block = sequence.committed / kBlockTokens - 1;
-    std::optional<FrameId> parent;
-    if (block > 0) parent = frames[block - 1];
-    FrameId own = frames[block];
-    if (std::optional<FrameId> other = index_.Find(content, parent, sequence.open_tokens)) {
-      // Another sequence computed the same block first. Equal histories give equal bits, so one copy is enough.
-      pool_.Reference(*other);
-      spans_.Replace(sequence.span, block, *other);
-      pool_.Release(own, /*keep=*/false);
-    } else {
-      index_.Insert(content, parent, sequence.open_tokens, own);
-    }
-  }
-  sequence.chain = content;
+  if (options_.reuse) Publish(sequence, sequence.live.tokens() - kBlockTokens);
   sequence.open_tokens.clear();
 }
 
-void KvMemory::End(RequestId id) {
-  auto it = sequences_.find(id);
-  KVIST_CHECK(it != sequences_.end());
-  const std::vector<FrameId>& frames = spans_.Frames(it->second.span);
-  // Deepest first: a block is then always forgotten before the blocks that it follows.
-  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
-    pool_.Release(*frame, /*keep=*/index_.Contains(*frame));
+/// Publishes the open tokens as the block that begins at `block_begin`.
+void KvMemory::Publish(Sequence& sequence, uint32_t block_begin) {
+  const auto applied = std::span(sequence.ops).first(sequence.ops_applied);
+  const auto first = std::ranges::lower_bound(applied, block_begin, {}, &CacheOp::at);
+  const auto last =
+      std::ranges::lower_bound(first, applied.end(), block_begin + sequence.open_tokens.size(), {}, &CacheOp::at);
+  const uint32_t block = (block_begin - sequence.tail_begin()) / kBlockTokens;
+  const FrameId own = spans_.Frames(sequence.tail)[block];
+  const Publication published = tree_.Publish(sequence.anchor, {sequence.open_tokens, std::span(first, last)},
+                                              block_begin, sequence.tail, block, own);
+  sequence.anchor = published.node;
+  if (published.superseded && pool_.state(*published.superseded) == FrameState::kCached) {
+    pool_.Forget(*published.superseded);
   }
-  spans_.Close(it->second.span);
+  if (published.frame == own || published.frame == kNoFrame) return;
+  // Another sequence computed the same block first. Equal histories give equal bits, so one copy is enough.
+  pool_.Reference(published.frame);
+  spans_.Replace(sequence.tail, block, published.frame);
+  pool_.Release(own, /*keep=*/false);
+}
+
+void KvMemory::ApplyDueOps(Sequence& sequence) {
+  while (sequence.ops_applied < sequence.ops.size() &&
+         sequence.ops[sequence.ops_applied].at == sequence.live.tokens()) {
+    Apply(sequence, sequence.ops[sequence.ops_applied++]);
+  }
+}
+
+void KvMemory::Drop(RequestId id, const CacheOp& op) {
+  Sequence& sequence = sequences_.at(id);
+  KVIST_CHECK(op.at == sequence.live.tokens());
+  sequence.ops.insert(sequence.ops.begin() + sequence.ops_applied, op);
+  ApplyDueOps(sequence);
+}
+
+void KvMemory::Apply(Sequence& sequence, const CacheOp& op) {
+  const LiveText before = sequence.live;
+  sequence.live.Apply(op);
+  stats_.dropped_tokens += before.live_tokens() - sequence.live.live_tokens();
+  const uint32_t last = std::min(op.end, sequence.sealed());
+  for (uint32_t begin = op.begin / kBlockTokens * kBlockTokens; begin < last; begin += kBlockTokens) {
+    if (!before.AnyLive(begin, begin + kBlockTokens) || sequence.live.AnyLive(begin, begin + kBlockTokens)) continue;
+    const FrameId frame = FrameAt(sequence, begin / kBlockTokens);
+    pool_.Release(frame, tree_.Contains(frame));
+    if (begin >= sequence.tail_begin() && !tree_.Contains(frame)) {
+      spans_.Replace(sequence.tail, (begin - sequence.tail_begin()) / kBlockTokens, kNoFrame);
+    }
+  }
+}
+
+FrameId KvMemory::FrameAt(const Sequence& sequence, uint32_t text_block) const {
+  const auto next = std::ranges::upper_bound(sequence.pieces, text_block * kBlockTokens, {}, &Piece::text_begin);
+  const Piece& piece = *std::prev(next);
+  return spans_.Frames(piece.span)[piece.first_block + text_block - piece.text_begin / kBlockTokens];
+}
+
+template <class Visit>
+void KvMemory::VisitFrames(const Sequence& sequence, const Visit& visit) const {
+  const uint32_t sealed = sequence.sealed();
+  const std::vector<FrameId>& tail = spans_.Frames(sequence.tail);
+  uint32_t block = sequence.tail_begin() / kBlockTokens + static_cast<uint32_t>(tail.size());
+  while (block-- > 0) {
+    const uint32_t begin = block * kBlockTokens;
+    if (begin >= sealed || sequence.live.AnyLive(begin, begin + kBlockTokens)) visit(FrameAt(sequence, block));
+  }
+}
+
+void KvMemory::End(RequestId id) {
+  const auto it = sequences_.find(id);
+  KVIST_CHECK(it != sequences_.end());
+  Sequence& sequence = it->second;
+  EndCopy(sequence);
+  if (options_.reuse && !sequence.open_tokens.empty()) Publish(sequence, sequence.sealed());
+  // Deepest first: a block is then always forgotten before the blocks that it follows.
+  VisitFrames(sequence, [&](FrameId frame) { pool_.Release(frame, /*keep=*/tree_.Contains(frame)); });
+  tree_.Unanchor(sequence.anchor);
+  spans_.Release(sequence.tail);
   sequences_.erase(it);
 }
 
-SpanId KvMemory::SpanOf(RequestId id) const {
-  return sequences_.at(id).span;
+void KvMemory::AppendView(RequestId id, uint32_t new_tokens, std::vector<ViewSegment>& out) const {
+  const Sequence& sequence = SequenceOf(id);
+  const auto append = [&](uint32_t begin, uint32_t end, int32_t shift) {
+    auto piece = std::prev(std::ranges::upper_bound(sequence.pieces, begin, {}, &Piece::text_begin));
+    while (begin < end) {
+      const auto next = std::next(piece);
+      const uint32_t until = next == sequence.pieces.end() ? end : std::min(end, next->text_begin);
+      if (begin < until) {
+        const uint32_t first = piece->first_block * kBlockTokens + begin - piece->text_begin;
+        out.push_back({piece->span, first, until - begin, shift});
+      }
+      begin = until;
+      piece = next;
+    }
+  };
+  const uint32_t computed = sequence.live.tokens();
+  bool joined = false;
+  for (const LiveRange& range : sequence.live.ranges()) {
+    joined = range.end == computed && range.shift == 0;
+    append(range.begin, joined ? computed + new_tokens : range.end, range.shift);
+  }
+  if (!joined) append(computed, computed + new_tokens, 0);
 }
 
-uint32_t KvMemory::CommittedTokens(RequestId id) const {
-  return sequences_.at(id).committed;
+uint32_t KvMemory::TailTokens(RequestId id) const {
+  const Sequence& sequence = SequenceOf(id);
+  return sequence.live.tokens() - sequence.tail_begin();
+}
+
+uint32_t KvMemory::TokensUntilOp(RequestId id) const {
+  const Sequence& sequence = SequenceOf(id);
+  if (sequence.ops_applied == sequence.ops.size()) return UINT32_MAX;
+  return sequence.ops[sequence.ops_applied].at - sequence.live.tokens();
 }
 
 uint32_t KvMemory::BlocksHeld(RequestId id) const {
-  return static_cast<uint32_t>(spans_.Frames(sequences_.at(id).span).size());
+  return SequenceOf(id).tail_begin() / kBlockTokens + BlocksOwn(id);
+}
+
+uint32_t KvMemory::BlocksOwn(RequestId id) const {
+  return static_cast<uint32_t>(spans_.Frames(SequenceOf(id).tail).size());
+}
+
+void KvMemory::SetRetention(RequestId id, Retention retention) {
+  VisitFrames(SequenceOf(id), [&](FrameId frame) { pool_.SetRetention(frame, retention); });
+}
+
+uint64_t KvMemory::EmptySlots() const {
+  uint64_t slots = 0;
+  for (const auto& [id, sequence] : sequences_) {
+    slots += uint64_t{BlocksOwn(id)} * kBlockTokens - (sequence.live.tokens() - sequence.tail_begin());
+  }
+  return slots;
 }
 
 void KvMemory::CheckInvariants() const {
   pool_.CheckInvariants();
+  tree_.CheckInvariants();
   std::vector<uint32_t> references(frames_count(), 0);
   for (const auto& [id, sequence] : sequences_) {
-    for (FrameId frame : spans_.Frames(sequence.span)) ++references[frame.value];
+    VisitFrames(sequence, [&](FrameId frame) { ++references[frame.value]; });
+    if (sequence.copy_source) ++references[spans_.Frames(*sequence.copy_source)[0].value];
   }
-  uint32_t indexed = 0;
   for (uint32_t i = 0; i < frames_count(); ++i) {
     KVIST_CHECK(pool_.references(FrameId{i}) == references[i]);
-    bool present = index_.Contains(FrameId{i});
-    KVIST_CHECK(pool_.state(FrameId{i}) != FrameState::kFree || !present);
-    KVIST_CHECK(pool_.state(FrameId{i}) != FrameState::kCached || present);
-    indexed += present ? 1 : 0;
+    const bool kept = tree_.Contains(FrameId{i});
+    KVIST_CHECK(pool_.state(FrameId{i}) != FrameState::kFree || !kept);
+    KVIST_CHECK(pool_.state(FrameId{i}) != FrameState::kCached || kept);
   }
-  KVIST_CHECK(indexed == index_.size() && sequences_.size() == spans_.open_count());
 }
 
 }  // namespace kvist::kv

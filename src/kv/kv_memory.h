@@ -1,20 +1,24 @@
 #pragma once
 
 /// @file
-/// The KV memory of one executor as the engine sees it: sequences grow, commit what was computed and end; what they
-/// computed stays cached by content until its frame is wanted. Threads: engine thread only. Errors: none; running out
-/// of frames is an answer (`Reserve` = false). Non-goals: bytes (FrameArena), scheduling, preemption.
+/// The KV memory of one executor as the engine sees it: sequences begin on what is cached, grow, commit what was
+/// computed, drop parts of their view and end; what they computed stays cached by content until its frame is wanted.
+/// Threads: engine thread only. Errors: none; running out of frames is an answer (`Reserve` = false). Non-goals: bytes
+/// (FrameArena), scheduling, preemption.
 ///
-/// After every call each frame is free, cached or referenced, and the counts add up to the pool.
+/// After every call each frame is free, cached or referenced, and the counts add up to the pool. A sequence references
+/// the frames of its view, and those that it has reserved.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "base/units.h"
 #include "kv/frame_pool.h"
-#include "kv/prefix_index.h"
+#include "kv/live_text.h"
+#include "kv/prefix_tree.h"
 #include "kv/span_table.h"
 
 namespace kvist::kv {
@@ -24,67 +28,145 @@ constexpr uint32_t BlocksFor(uint64_t tokens) {
   return static_cast<uint32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
 }
 
+/// Logical address of a page (DESIGN section 4): span:28 | layer:8 | lane:8 | block:20.
+constexpr PageId MakePageId(SpanId span, uint32_t layer, uint32_t lane, uint32_t block) {
+  return PageId{uint64_t{span.value} << 36 | uint64_t{layer} << 28 | uint64_t{lane} << 20 | block};
+}
+
 struct KvMemoryOptions {
   uint32_t frames_count = 0;
   bool reuse = true;  ///< Keep finished blocks and match new prompts against them.
+  uint32_t buckets = FramePool::kDefaultBuckets;
 };
 
-/// Totals since the start; tokens.
+/// Totals since the start.
 struct KvMemoryStats {
   uint64_t lookup_tokens = 0, hit_tokens = 0, forgotten_blocks = 0;
+  uint64_t copied_blocks = 0;   ///< On write.
+  uint64_t dropped_tokens = 0;  ///< By operations.
+};
+
+/// Part of a view: consecutive tokens of a span, and what to add to their stored positions.
+struct ViewSegment {
+  SpanId span;
+  uint32_t token_begin = 0, tokens = 0;
+  int32_t shift = 0;
+};
+
+/// A block to be duplicated before anything is written to the target.
+struct PendingCopy {
+  SpanId source;
+  uint32_t source_block;
+  SpanId target;
+  uint32_t target_block;
 };
 
 class KvMemory {
  public:
   explicit KvMemory(const KvMemoryOptions& options);
 
-  /// Starts a sequence on the longest cached prefix of `tokens` that leaves at least one token to compute.
-  /// @return tokens whose keys and values are already there; a multiple of kBlockTokens.
-  uint32_t Begin(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens);
+  /// Starts a sequence on the longest cached beginning of a text that leaves at least one token to compute.
+  /// @param ops  operations on the text, those to come included (FindFault(ops) is ""); each is applied when the
+  ///             sequence has as many tokens as it says.
+  /// @return tokens whose keys and values are already there, dropped ones included.
+  uint32_t Begin(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens,
+                 std::span<const CacheOp> ops = {});
 
-  /// Makes room for `tokens_total` tokens, forgetting cached blocks (longest unused first) where needed.
+  /// Makes room for `tokens_total` tokens of the text, forgetting cached blocks (longest unused first) where needed.
   /// @return false when even that is not enough; then nothing changed.
   bool Reserve(RequestId id, uint32_t tokens_total);
 
   /// The executor has written keys and values of `tokens`, which follow those committed before. Full blocks are sealed,
-  /// and published for reuse. REQUIRES: reserved.
+  /// and published for reuse; operations that are due now are applied. REQUIRES: reserved; tokens.size() is at most
+  /// TokensUntilOp.
   void Commit(RequestId id, std::span<const TokenId> tokens);
+
+  /// An operation of now: op.at == CommittedTokens. REQUIRES: no step that reads the view is under way.
+  void Drop(RequestId id, const CacheOp& op);
 
   /// Ends a sequence; its published blocks stay cached, the rest is free.
   void End(RequestId id);
 
-  /// Span that holds the whole view of a sequence.
-  SpanId SpanOf(RequestId id) const;
-  /// Tokens committed, cached ones included.
-  uint32_t CommittedTokens(RequestId id) const;
+  /// Appends the view of a sequence with `new_tokens` more tokens, which are reserved. In order of the text.
+  void AppendView(RequestId id, uint32_t new_tokens, std::vector<ViewSegment>& out) const;
+  /// The span that receives new keys and values, and the index in it of the next token.
+  SpanId SpanOf(RequestId id) const { return SequenceOf(id).tail; }
+  uint32_t TailTokens(RequestId id) const;
+  /// Rotary position of the next token.
+  uint32_t NextPosition(RequestId id) const { return SequenceOf(id).live.next_position(); }
+  /// The block to be copied before the next step of the sequence. Asked once.
+  std::optional<PendingCopy> TakeCopy(RequestId id);
+
+  /// Tokens committed, cached and dropped ones included.
+  uint32_t CommittedTokens(RequestId id) const { return SequenceOf(id).live.tokens(); }
+  uint32_t LiveTokens(RequestId id) const { return SequenceOf(id).live.live_tokens(); }
+  /// Tokens that may be computed before the view changes.
+  uint32_t TokensUntilOp(RequestId id) const;
+  /// Blocks of the text that have their frames, or need none any more.
   uint32_t BlocksHeld(RequestId id) const;
+  /// Frames that this sequence alone holds, as far as is known without counting: those it has written itself.
+  uint32_t BlocksOwn(RequestId id) const;
+
+  /// How long what is in the view now stays cached afterwards: a cached frame of a lower class goes first.
+  void SetRetention(RequestId id, Retention retention);
 
   const SpanTable& spans() const { return spans_; }
-  const FrameCounts& counts() const { return pool_.counts(); }
+  const PrefixTree& tree() const { return tree_; }
+  FrameCounts counts() const { return pool_.counts(); }
   /// Frames that a sequence could get: free or cached.
-  uint32_t AvailableFrames() const { return counts().free + counts().cached; }
-  uint32_t frames_count() const { return counts().total(); }
+  uint32_t AvailableFrames() const;
+  uint32_t frames_count() const { return options_.frames_count; }
   const KvMemoryStats& stats() const { return stats_; }
+  /// Tokens that fit the frames of sequences that are under way but are not there (yet): the only waste of a block.
+  uint64_t EmptySlots() const;
 
   /// Recounts every reference from the sequences and aborts on a difference. O(frames); for tests.
   void CheckInvariants() const;
 
  private:
-  struct Sequence {
+  /// From `text_begin` on, the text lies in `span` from its block `first_block` on, until the next piece begins.
+  struct Piece {
+    uint32_t text_begin;
     SpanId span;
-    uint32_t committed = 0;            ///< Tokens.
-    ContentId chain;                   ///< Of the last sealed block.
-    std::vector<TokenId> open_tokens;  ///< Committed tokens of the block that is not full yet.
+    uint32_t first_block;
+  };
+  struct Sequence {
+    std::vector<Piece> pieces;  ///< The last one is the tail.
+    SpanId tail;                ///< Written by this sequence alone.
+    LiveText live;
+    std::vector<CacheOp> ops;
+    uint32_t ops_applied = 0;
+    NodeId anchor{};
+    std::vector<TokenId> open_tokens;   ///< Committed tokens of the block that is not full yet.
+    std::optional<PendingCopy> copy;    ///< Until asked for.
+    std::optional<SpanId> copy_source;  ///< Holds the source's frame until the copy is made.
+
+    uint32_t tail_begin() const { return pieces.back().text_begin; }
+    uint32_t sealed() const { return live.tokens() - static_cast<uint32_t>(open_tokens.size()); }
   };
 
-  std::optional<FrameId> TakeFrame();
+  const Sequence& SequenceOf(RequestId id) const { return sequences_.at(id); }
+  std::optional<FrameId> TakeFrame(SpanId span, uint32_t block);
+  PrefixMatch FindUsable(NodeId root, const TextKey& text);
+  bool StartOn(Sequence& sequence, std::span<const TokenId> tokens);
+  bool CopyPartial(Sequence& sequence, const PrefixMatch& match, std::span<const TokenId> tokens);
+  void EndCopy(Sequence& sequence);
   void Seal(Sequence& sequence);
+  void Publish(Sequence& sequence, uint32_t block_begin);
+  void ApplyDueOps(Sequence& sequence);
+  void Apply(Sequence& sequence, const CacheOp& op);
+  FrameId FrameAt(const Sequence& sequence, uint32_t text_block) const;
+  /// Calls with each frame that the sequence references, deepest first.
+  template <class Visit>
+  void VisitFrames(const Sequence& sequence, const Visit& visit) const;
 
   KvMemoryOptions options_;
   FramePool pool_;
   SpanTable spans_;
-  PrefixIndex index_;
+  PrefixTree tree_;
   absl::flat_hash_map<RequestId, Sequence> sequences_;
+  std::vector<PathStep> path_;
+  std::vector<FrameId> evicted_;
   KvMemoryStats stats_;
 };
 

@@ -2,7 +2,8 @@
 
 /// @file
 /// Logical to physical: which frame holds which block of which span. The engine side writes it, executors read it when
-/// a plan is submitted. Threads: engine thread only. Non-goals: reference counts, contents.
+/// a plan is submitted. A span lives as long as somebody holds it: the sequence that writes it, tree nodes that name
+/// its blocks. Threads: engine thread only. Non-goals: references to frames, contents.
 
 #include <cstdint>
 #include <optional>
@@ -12,25 +13,29 @@
 
 namespace kvist::kv {
 
+/// A block without a frame.
+inline constexpr FrameId kNoFrame{UINT32_MAX};
+
 class SpanTable {
  public:
-  /// A new, empty span. Ids of closed spans are used again.
+  /// A new, empty span, held once. Ids of closed spans are used again.
   SpanId Open();
-  /// REQUIRES: open. Forgets its blocks; the caller has released their frames.
-  void Close(SpanId span);
+  void Hold(SpanId span);
+  /// The last one closes the span; its frames have been released before.
+  void Release(SpanId span);
 
   /// Adds the frame of the next block.
   void Append(SpanId span, FrameId frame);
-  /// Points a block at another frame with the same contents. Views and plans stay as they are.
+  /// Points a block at another frame with the same contents, or at none. Views and plans stay as they are.
   void Replace(SpanId span, uint32_t block, FrameId frame);
 
-  /// [num_blocks] REQUIRES: open.
+  /// [num_blocks] kNoFrame where the block has none. REQUIRES: open.
   const std::vector<FrameId>& Frames(SpanId span) const;
   uint32_t open_count() const { return open_count_; }
 
  private:
   struct Entry {
-    bool open = false;
+    uint32_t holders = 0;
     std::vector<FrameId> frames;
   };
   std::vector<Entry> spans_;

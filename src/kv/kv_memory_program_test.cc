@@ -1,0 +1,273 @@
+/// Random programs of requests, shared beginnings, drops, cancels and evictions against an oracle that knows what every
+/// token's keys and values must be: a function of the namespace, the tokens before it and the operations before it. The
+/// "device" stores that value (and the rotary position) per slot of a frame, so a wrong match, a lost copy, a frame
+/// given away too early or a wrong shift shows as a wrong value in somebody's view.
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/prng.h"
+#include "kv/kv_memory.h"
+
+namespace kvist::kv {
+namespace {
+
+struct Slot {
+  uint64_t value = 0;
+  uint32_t position = 0;
+};
+
+struct Text {
+  uint64_t cache_namespace = 0;
+  std::vector<TokenId> tokens;
+  std::vector<CacheOp> ops;
+};
+
+/// The value of token `index`: what it was computed from.
+uint64_t ValueOf(const Text& text, uint32_t index) {
+  uint64_t hash = Mix64(text.cache_namespace);
+  size_t op = 0;
+  for (uint32_t i = 0; i <= index; ++i) {
+    for (; op < text.ops.size() && text.ops[op].at == i; ++op) {
+      hash = Mix64(hash ^ (uint64_t{text.ops[op].begin} << 32 | text.ops[op].end << 1 | text.ops[op].reposition));
+    }
+    hash = Mix64(hash ^ text.tokens[i].value);
+  }
+  return hash;
+}
+
+struct Token {
+  uint32_t index;
+  int64_t position;  ///< That its key should seem to have.
+};
+
+/// The view after `count` tokens, token by token.
+std::vector<Token> ViewOf(const Text& text, uint32_t count, uint32_t* next_position) {
+  std::vector<Token> view;
+  int64_t position = 0;
+  size_t op = 0;
+  for (uint32_t i = 0; i <= count; ++i) {
+    for (; op < text.ops.size() && text.ops[op].at == i; ++op) {
+      const CacheOp& o = text.ops[op];
+      std::vector<Token> kept;
+      int64_t gone = 0;
+      for (const Token& token : view) {
+        if (token.index >= o.begin && token.index < o.end) {
+          ++gone;
+        } else {
+          kept.push_back({token.index, token.position - (o.reposition ? gone : 0)});
+        }
+      }
+      view = kept;
+      if (o.reposition) position -= gone;
+    }
+    if (i < count) view.push_back({i, position++});
+  }
+  *next_position = static_cast<uint32_t>(position);
+  return view;
+}
+
+class World {
+ public:
+  World(uint64_t seed, uint32_t frames, bool drops)
+      : prng_(seed), drops_(drops), memory_({.frames_count = frames}), device_(size_t{frames} * kBlockTokens) {}
+
+  void Step() {
+    switch (prng_.Below(6)) {
+      case 0:
+        if (live_.size() < 6) Begin();
+        break;
+      case 1:
+        if (!live_.empty()) End();
+        break;
+      case 2:
+        if (drops_ && !live_.empty()) DropNow();
+        break;
+      default:
+        if (!live_.empty()) Compute();
+    }
+    memory_.CheckInvariants();
+    for (const auto& [id, sequence] : live_) CheckView(id, sequence);
+  }
+
+  void Finish() {
+    while (!live_.empty()) End();
+    memory_.CheckInvariants();
+    EXPECT_EQ(memory_.counts().referenced, 0u);
+  }
+
+  uint64_t hits() const { return memory_.stats().hit_tokens; }
+  uint64_t copies() const { return memory_.stats().copied_blocks; }
+  uint64_t holes_passed() const { return holes_passed_; }
+
+ private:
+  struct Sequence {
+    Text text;  ///< All that will be computed.
+    uint32_t computed = 0;
+    bool copied = true;  ///< No copy is pending.
+  };
+
+  Sequence& Any(uint64_t* id) {
+    const auto it = std::next(live_.begin(), static_cast<std::ptrdiff_t>(prng_.Below(live_.size())));
+    *id = it->first;
+    return it->second;
+  }
+
+  /// A new text, or one that goes on from what another sequence has computed.
+  Text NewText() {
+    Text text;
+    text.cache_namespace = prng_.Below(2);
+    if (!finished_.empty() && prng_.Below(3) > 0) {
+      text = finished_[prng_.Below(finished_.size())];
+      const uint32_t keep = static_cast<uint32_t>(prng_.Below(text.tokens.size() + 1));
+      if (prng_.Below(2) == 0) {
+        text.tokens.resize(keep);
+        std::erase_if(text.ops, [&](const CacheOp& op) { return op.at > keep; });
+      }
+      if (drops_ && prng_.Below(4) == 0) text.ops.clear();  // The same tokens with another history.
+    }
+    const uint32_t more = 1 + static_cast<uint32_t>(prng_.Below(40));
+    if (drops_ && text.tokens.size() > 4 && prng_.Below(3) == 0) AddOp(text, static_cast<uint32_t>(text.tokens.size()));
+    for (uint32_t i = 0; i < more; ++i) text.tokens.push_back(TokenId{static_cast<uint32_t>(prng_.Below(2))});
+    if (text.tokens.size() > 160) text.tokens.resize(160);
+    std::erase_if(text.ops, [&](const CacheOp& op) { return op.at > text.tokens.size(); });
+    return text;
+  }
+
+  void AddOp(Text& text, uint32_t at) {
+    if (at < 2 || (!text.ops.empty() && text.ops.back().at > at)) return;
+    CacheOp op{.at = at, .reposition = prng_.Below(4) > 0};
+    op.begin = static_cast<uint32_t>(prng_.Below(at));
+    op.end = op.begin + 1 + static_cast<uint32_t>(prng_.Below(at - op.begin));
+    text.ops.push_back(op);
+  }
+
+  void Begin() {
+    const uint64_t id = next_id_++;
+    Sequence sequence{.text = NewText()};
+    sequence.computed =
+        memory_.Begin(RequestId{id}, sequence.text.cache_namespace, sequence.text.tokens, sequence.text.ops);
+    ASSERT_LT(sequence.computed, sequence.text.tokens.size());
+    if (sequence.computed > 0 && !sequence.text.ops.empty()) ++holes_passed_;
+    sequence.copied = false;
+    live_.emplace(id, std::move(sequence));
+  }
+
+  void Compute() {
+    uint64_t id;
+    Sequence& sequence = Any(&id);
+    const RequestId request{id};
+    const uint32_t left = static_cast<uint32_t>(sequence.text.tokens.size()) - sequence.computed;
+    if (left == 0) return;
+    const uint32_t count = std::min(1 + static_cast<uint32_t>(prng_.Below(left)), memory_.TokensUntilOp(request));
+    if (!memory_.Reserve(request, sequence.computed + count)) return;
+    if (const std::optional<PendingCopy> copy = memory_.TakeCopy(request)) {
+      for (uint32_t i = 0; i < kBlockTokens; ++i) {
+        At(copy->target, copy->target_block * kBlockTokens + i) =
+            At(copy->source, copy->source_block * kBlockTokens + i);
+      }
+    }
+    sequence.copied = true;
+    const uint32_t tail = memory_.TailTokens(request), position = memory_.NextPosition(request);
+    for (uint32_t i = 0; i < count; ++i) {
+      At(memory_.SpanOf(request), tail + i) = {ValueOf(sequence.text, sequence.computed + i), position + i};
+    }
+    memory_.Commit(request, std::span(sequence.text.tokens).subspan(sequence.computed, count));
+    sequence.computed += count;
+  }
+
+  void DropNow() {
+    uint64_t id;
+    Sequence& sequence = Any(&id);
+    if (!sequence.copied || sequence.computed < 2) return;
+    const auto later =
+        std::ranges::find_if(sequence.text.ops, [&](const CacheOp& op) { return op.at > sequence.computed; });
+    if (later != sequence.text.ops.end()) return;
+    AddOp(sequence.text, sequence.computed);
+    if (!sequence.text.ops.empty() && sequence.text.ops.back().at == sequence.computed &&
+        memory_.CommittedTokens(RequestId{id}) == sequence.computed) {
+      std::vector<ViewSegment> before;
+      if (applied_[id] == sequence.text.ops.size()) return;
+      applied_[id] = sequence.text.ops.size();
+      memory_.Drop(RequestId{id}, sequence.text.ops.back());
+    }
+  }
+
+  void End() {
+    uint64_t id;
+    Sequence& sequence = Any(&id);
+    memory_.End(RequestId{id});
+    sequence.text.tokens.resize(sequence.computed);
+    std::erase_if(sequence.text.ops, [&](const CacheOp& op) { return op.at > sequence.computed; });
+    if (sequence.computed > 0) finished_.push_back(sequence.text);
+    if (finished_.size() > 20) finished_.erase(finished_.begin());
+    live_.erase(id);
+  }
+
+  Slot& At(SpanId span, uint32_t token) {
+    const FrameId frame = memory_.spans().Frames(span)[token / kBlockTokens];
+    EXPECT_NE(frame, kNoFrame);
+    return device_.at(size_t{frame.value} * kBlockTokens + token % kBlockTokens);
+  }
+
+  void CheckView(uint64_t id, const Sequence& sequence) {
+    if (!sequence.copied) return;
+    std::vector<ViewSegment> segments;
+    memory_.AppendView(RequestId{id}, 0, segments);
+    uint32_t next = 0;
+    const std::vector<Token> expected = ViewOf(sequence.text, sequence.computed, &next);
+    ASSERT_EQ(memory_.NextPosition(RequestId{id}), next);
+    ASSERT_EQ(memory_.LiveTokens(RequestId{id}), expected.size());
+    size_t i = 0;
+    for (const ViewSegment& segment : segments) {
+      for (uint32_t t = 0; t < segment.tokens; ++t, ++i) {
+        ASSERT_LT(i, expected.size());
+        const Slot& slot = At(segment.span, segment.token_begin + t);
+        ASSERT_EQ(slot.value, ValueOf(sequence.text, expected[i].index)) << "token " << expected[i].index;
+        ASSERT_EQ(int64_t{slot.position} + segment.shift, expected[i].position) << "token " << expected[i].index;
+      }
+    }
+    ASSERT_EQ(i, expected.size());
+  }
+
+  Prng prng_;
+  bool drops_;
+  KvMemory memory_;
+  std::vector<Slot> device_;
+  std::map<uint64_t, Sequence> live_;
+  std::map<uint64_t, size_t> applied_;
+  std::vector<Text> finished_;
+  uint64_t next_id_ = 1, holes_passed_ = 0;
+};
+
+TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThem) {
+  uint64_t hits = 0, copies = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    World world(seed, seed % 2 == 0 ? 24 : 300, /*drops=*/false);
+    for (int step = 0; step < 400 && !testing::Test::HasFatalFailure(); ++step) world.Step();
+    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+    world.Finish();
+    hits += world.hits();
+    copies += world.copies();
+  }
+  EXPECT_GT(hits, 10000u);
+  EXPECT_GT(copies, 100u);
+}
+
+TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThemWithOperations) {
+  uint64_t hits = 0, passed = 0;
+  for (uint64_t seed = 100; seed < 160; ++seed) {
+    World world(seed, seed % 2 == 0 ? 24 : 300, /*drops=*/true);
+    for (int step = 0; step < 400 && !testing::Test::HasFatalFailure(); ++step) world.Step();
+    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+    world.Finish();
+    hits += world.hits();
+    passed += world.holes_passed();
+  }
+  EXPECT_GT(hits, 10000u);
+  EXPECT_GT(passed, 100u);
+}
+
+}  // namespace
+}  // namespace kvist::kv

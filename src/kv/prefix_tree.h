@@ -1,0 +1,154 @@
+#pragma once
+
+/// @file
+/// What is cached, by content: a radix tree whose edges are keyed by tokens and by the operations that were applied
+/// between them (A6: keys and values depend on both). Edges are runs of blocks of one span and are cut only between
+/// blocks; the last block of a leaf may be partly filled. A node may have blocks without a frame (holes): the key
+/// stays, for those who have dropped these tokens, and nobody else can pass. Namespaces are separate trees.
+///
+/// The tree names frames but does not count references: its owner tells it what it takes away (Evict), and asks for
+/// what follows. Threads: engine thread only.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/units.h"
+#include "kv/live_text.h"
+#include "kv/page_layout.h"
+#include "kv/span_table.h"
+
+namespace kvist::kv {
+
+using NodeId = Strong<struct NodeIdTag, uint32_t>;
+
+/// Tokens of a text with its operations, from its start.
+struct TextKey {
+  std::span<const TokenId> tokens;
+  std::span<const CacheOp> ops;  ///< In order of `at`; those after the tokens do not matter.
+};
+
+/// One edge on the way to a match: its first `blocks` blocks.
+struct PathStep {
+  NodeId node;
+  uint32_t blocks;
+};
+
+/// Longest cached beginning of a text.
+struct PrefixMatch {
+  uint32_t tokens = 0;          ///< In whole blocks: those of the path.
+  uint32_t partial_tokens = 0;  ///< Of one more block, whose other tokens differ; 0 = none.
+  SpanId partial_span;          ///< Where that block lies.
+  uint32_t partial_block = 0;
+};
+
+/// Where a sequence's new blocks go.
+struct Publication {
+  NodeId node;                        ///< Ends with the block.
+  FrameId frame;                      ///< The cached copy: the caller's, or the one that was there first.
+  std::optional<FrameId> superseded;  ///< Frame of a partly filled block that the new one contains.
+};
+
+class PrefixTree {
+ public:
+  /// @param frames_count  of the pool whose frames it names.
+  PrefixTree(SpanTable& spans, uint32_t frames_count);
+
+  /// Node that texts of a namespace start from.
+  NodeId Root(uint64_t cache_namespace);
+
+  /// Fills `path` with the edges of the longest match below `root`, holes included. No allocation once `path` has
+  /// grown.
+  PrefixMatch Find(NodeId root, const TextKey& text, std::vector<PathStep>& path) const;
+
+  /// The node that ends after `blocks` blocks of `node`, which is cut there if need be. REQUIRES: blocks > 0 unless
+  /// `node` is a root.
+  NodeId Cut(NodeId node, uint32_t blocks);
+
+  /// An anchored node stays, whatever happens to its frames.
+  void Anchor(NodeId node);
+  void Unanchor(NodeId node);
+
+  /// Adds one block that follows `anchor`, on which the caller holds an anchor that moves to the result's node.
+  /// @param text  of the block alone: 1..kBlockTokens tokens; operations with `at` in the block.
+  /// @param text_begin  index of its first token in the whole text.
+  /// REQUIRES: nobody publishes after a block that is not full.
+  Publication Publish(NodeId anchor, const TextKey& text, uint32_t text_begin, SpanId span, uint32_t block,
+                      FrameId frame);
+
+  bool Contains(FrameId frame) const { return owners_[frame.value].node != kNone; }
+  FrameId FrameOf(const PathStep& step, uint32_t block) const;
+  SpanId SpanOf(NodeId node) const { return nodes_[node.value].span; }
+  uint32_t FirstBlock(NodeId node) const { return nodes_[node.value].first_block; }
+
+  /// Takes a frame out of the tree. Blocks that only make sense after it go too, unless somebody may have dropped its
+  /// tokens: their frames are appended to `with_it`.
+  void Evict(FrameId frame, std::vector<FrameId>& with_it);
+
+  /// Aborts unless parents, children, owners and counts agree. O(tree); for tests.
+  void CheckInvariants() const;
+
+  size_t blocks_count() const { return blocks_count_; }  ///< With a frame.
+  size_t nodes_count() const { return nodes_count_; }    ///< Roots not counted.
+
+  /// A node as `GET /kvist/memory` shows it.
+  struct NodeView {
+    NodeId node, parent;
+    uint64_t cache_namespace;
+    uint32_t text_begin, tokens, blocks, holes, ops, anchors;
+  };
+  /// Every node but the roots, parents first.
+  std::vector<NodeView> Nodes() const;
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  struct Node {
+    uint32_t parent = kNone;
+    std::vector<uint32_t> children;  ///< In order of their first block's key.
+    std::vector<TokenId> tokens;
+    std::vector<CacheOp> ops;  ///< With `at` in [text_begin, text_begin + tokens.size()).
+    uint32_t text_begin = 0;
+    SpanId span;
+    uint32_t first_block = 0;
+    uint32_t anchors = 0;
+    uint32_t keepers = 0;  ///< Anchors and nodes with operations, in the subtree: its holes are kept for them.
+    uint32_t resident = 0;
+
+    bool is_root() const { return parent == kNone; }
+    uint32_t blocks() const { return static_cast<uint32_t>((tokens.size() + kBlockTokens - 1) / kBlockTokens); }
+  };
+  struct Owner {
+    uint32_t node = kNone;
+    uint32_t block = 0;  ///< In the span.
+  };
+  struct Comparison {
+    std::strong_ordering order;
+    uint32_t common;  ///< Leading tokens that are equal, operations before them included.
+  };
+
+  uint32_t NewNode();
+  void FreeNode(uint32_t index);
+  Comparison CompareFirst(const Node& node, const TextKey& text) const;
+  uint32_t Common(const Node& node, const TextKey& text) const;
+  /// Position among the children where a block belongs; equal to the child that has it, if any.
+  size_t ChildPosition(const Node& node, const TextKey& block) const;
+  void AddKeepers(uint32_t index, int32_t count);
+  void SetOwner(FrameId frame, uint32_t node, uint32_t block);
+  void Disown(Node& node, uint32_t block, std::vector<FrameId>* out);
+  void RemoveSubtree(uint32_t index, std::vector<FrameId>& out);
+  void Detach(uint32_t index);
+  void Truncate(Node& node, uint32_t blocks);
+  void RemoveTrailingHoles(uint32_t index);
+  std::optional<FrameId> TakeSuperseded(Node& parent, const TextKey& text, size_t position);
+
+  SpanTable& spans_;
+  std::vector<Node> nodes_;
+  std::vector<uint32_t> free_nodes_;
+  std::vector<Owner> owners_;  ///< [frames_count]
+  absl::flat_hash_map<uint64_t, uint32_t> roots_;
+  size_t blocks_count_ = 0, nodes_count_ = 0;
+};
+
+}  // namespace kvist::kv
