@@ -84,11 +84,20 @@ bool Engine::DrainInbox() {
 }
 
 absl::Status Engine::Check(const Request& request) const {
-  const size_t prompt = request.input.prompt.size();
+  const uint32_t prompt = static_cast<uint32_t>(request.input.prompt.size());
   if (prompt == 0) return absl::InvalidArgumentError("the prompt is empty");
-  if (prompt >= context_tokens_max_) {
+  if (std::string fault = kv::FindFault(request.input.ops); !fault.empty()) return absl::InvalidArgumentError(fault);
+  if (!request.input.ops.empty() && request.input.ops.back().at > prompt) {
     return absl::InvalidArgumentError(
-        Cat("the prompt has ", prompt, " tokens, but prompt and output together can have ", context_tokens_max_));
+        Cat("an operation comes after ", request.input.ops.back().at, " tokens of a prompt of ", prompt));
+  }
+  const kv::LiveText::Need need = kv::LiveText::Peak(prompt, request.input.ops);
+  if (need.tokens >= context_tokens_max_ || need.blocks > memory_.frames_count()) {
+    const std::string dropped = need.tokens == prompt ? ""
+                                                      : Cat(" (", need.tokens, " at once, in ", need.blocks, " of ",
+                                                            memory_.frames_count(), " blocks)");
+    return absl::InvalidArgumentError(Cat("the prompt has ", prompt, " tokens", dropped,
+                                          ", but prompt and output together can have ", context_tokens_max_));
   }
   const uint32_t vocab = executor_.Limits().vocab_size;
   for (TokenId token : request.input.prompt) {
@@ -105,8 +114,14 @@ void Engine::Admit(std::unique_ptr<Request> request) {
     status = absl::ResourceExhaustedError(Cat("too many requests are waiting (", options_.waiting_max, ")"));
   }
   request->usage.prompt_tokens = static_cast<uint32_t>(request->input.prompt.size());
-  const uint32_t room = context_tokens_max_ - std::min(context_tokens_max_, request->usage.prompt_tokens);
-  request->output_max = std::min(request->input.max_tokens, room);
+  if (status.ok()) {
+    const uint32_t prompt = request->usage.prompt_tokens;
+    const uint32_t live = kv::LiveText::After(prompt, request->input.ops).live_tokens();
+    request->usage.dropped_tokens = prompt - live;
+    request->output_max = std::min(request->input.max_tokens, context_tokens_max_ - live);
+    request->blocks_spared = kv::BlocksFor(prompt) - kv::LiveText::Peak(prompt, request->input.ops).blocks;
+    FindLeader(*request);
+  }
   if (status.ok() && request->NeedsCounts()) {
     for (TokenId token : request->tokens) request->Count(token, /*is_output=*/false);
   }
@@ -115,6 +130,31 @@ void Engine::Admit(std::unique_ptr<Request> request) {
   waiting_.push_back(std::move(request));
   if (!status.ok()) Finish(id, FinishReason::kError, status);
   if (nothing_to_do) Finish(id, FinishReason::kLength);
+}
+
+/// Two requests that would compute the same beginning at once: the later one waits until the earlier one has it.
+void Engine::FindLeader(Request& request) {
+  const auto& tokens = request.tokens;
+  for (const auto* list : {&running_, &waiting_}) {
+    for (const auto& other : *list) {
+      if (other->input.cache_namespace != request.input.cache_namespace) continue;
+      if (other->input.priority > request.input.priority) continue;  // Might itself wait for long.
+      auto same = static_cast<uint32_t>(std::ranges::mismatch(tokens, other->tokens).in1 - tokens.begin());
+      const auto [mine, theirs] = std::ranges::mismatch(request.input.ops, other->input.ops);
+      if (mine != request.input.ops.end()) same = std::min(same, mine->at);
+      if (theirs != other->input.ops.end()) same = std::min(same, theirs->at);
+      same = same / kv::kBlockTokens * kv::kBlockTokens;
+      if (same <= request.leader_tokens) continue;
+      request.leader = other->id;
+      request.leader_tokens = same;
+    }
+  }
+}
+
+bool Engine::WaitsForLeader(const Request& request) {
+  if (request.leader_tokens == 0 || request.counted) return false;  // Preempted before: it takes its turn.
+  const Request* leader = FindRequest(request.leader);
+  return leader != nullptr && !leader->cancelled && leader->computed < request.leader_tokens;
 }
 
 Request* Engine::FindRequest(RequestId id) {
@@ -246,22 +286,30 @@ void Engine::Preempt(Request& request) {
   waiting_.insert(later, std::move(moved));
 }
 
+sched::RequestView Engine::ViewOf(const Request& request) const {
+  return {.id = request.id,
+          .tenant = request.input.tenant,
+          .arrived_at = request.arrived_at,
+          .first_token_due = request.input.first_token_due,
+          .tokens_known = request.known(),
+          .tokens_computed = request.computed,
+          .blocks_held = request.has_memory ? memory_.BlocksHeld(request.id) : request.blocks_spared,
+          .blocks_own = request.has_memory ? memory_.BlocksOwn(request.id) : 0,
+          .priority = request.input.priority};
+}
+
 bool Engine::StartStep() {
   if (running_.empty() && waiting_.empty()) return false;
-  auto view = [this](const Request& r) {
-    return sched::RequestView{.id = r.id,
-                              .tenant = r.input.tenant,
-                              .arrived_at = r.arrived_at,
-                              .first_token_due = r.input.first_token_due,
-                              .tokens_known = r.known(),
-                              .tokens_computed = r.computed,
-                              .blocks_held = r.has_memory ? memory_.BlocksHeld(r.id) : 0,
-                              .priority = r.input.priority};
-  };
   running_views_.clear();
   waiting_views_.clear();
-  for (const auto& r : running_) running_views_.push_back(view(*r));
-  for (const auto& r : waiting_) waiting_views_.push_back(view(*r));
+  for (const auto& request : running_) running_views_.push_back(ViewOf(*request));
+  for (const auto& request : waiting_) {
+    if (!WaitsForLeader(*request)) {
+      waiting_views_.push_back(ViewOf(*request));
+    } else if (!std::exchange(request->held_back, true)) {
+      ++work_.waited_for_prefix;
+    }
+  }
   const step::ExecutorLimits& limits = executor_.Limits();
   const sched::StepBudget budget{.tokens_max = limits.tokens_per_step_max,
                                  .requests_max = limits.slices_per_step_max,
@@ -270,26 +318,18 @@ bool Engine::StartStep() {
   policy_.Decide(running_views_, waiting_views_, budget, clock_.Now(), decision_);
   KVIST_CHECK(sched::FindFault(running_views_, waiting_views_, budget, decision_).empty());
 
-  for (RequestId id : decision_.preempt) Preempt(*FindRequest(id));
+  for (const RequestId id : decision_.preempt) Preempt(*FindRequest(id));
   plan_.Clear();
+  bool short_of_frames = false;
   for (const sched::Advance& advance : decision_.advance) {
     Request* request = FindRequest(advance.request);
-    if (!request->has_memory) {
-      request->computed = memory_.Begin(request->id, request->input.cache_namespace, request->tokens);
-      request->has_memory = true;
-      if (!request->counted) {
-        request->counted = true;
-        request->usage.cached_tokens = request->computed;
-        work_.prompt_tokens += request->usage.prompt_tokens;
-        work_.cached_tokens += request->usage.cached_tokens;
-      }
-      auto it = std::ranges::find(waiting_, request->id, [](const auto& r) { return r->id; });
-      running_.push_back(std::move(*it));
-      waiting_.erase(it);
-    }
-    AddSlice(*request, std::min(advance.tokens, request->known() - request->computed));
+    if (!request->has_memory) Begin(*request);
+    short_of_frames |= !AddSlice(*request, std::min(advance.tokens, request->known() - request->computed));
   }
-  if (plan_.slices.empty()) return !decision_.preempt.empty();
+  if (plan_.slices.empty()) {
+    if (short_of_frames) GiveWay();
+    return short_of_frames || !decision_.preempt.empty();
+  }
   plan_.id = StepId{next_step_++};
   work_.last_step_at = clock_.Now();
   absl::Status status = executor_.Submit(std::move(plan_));
@@ -302,20 +342,57 @@ bool Engine::StartStep() {
   return true;
 }
 
-void Engine::AddSlice(Request& request, uint32_t tokens) {
-  KVIST_CHECK(memory_.Reserve(request.id, request.computed + tokens));
-  const SpanId span = memory_.SpanOf(request.id);
+/// No running request has frames to go on: those that the policy hoped for are shared with others.
+void Engine::GiveWay() {
+  Request& last = *running_.back();
+  if (running_.size() > 1) return Preempt(last);
+  Finish(last.id, FinishReason::kError,
+         absl::ResourceExhaustedError(Cat("the view of ", memory_.LiveTokens(last.id), " tokens does not fit ",
+                                          memory_.frames_count(), " blocks of ", kv::kBlockTokens,
+                                          ": operations left too many blocks partly used")));
+}
+
+/// Gives a waiting request its place in memory, on what is cached of its text.
+void Engine::Begin(Request& request) {
+  request.computed = memory_.Begin(request.id, request.input.cache_namespace, request.tokens, request.input.ops);
+  request.has_memory = true;
+  if (!request.counted) {
+    request.counted = true;
+    request.usage.cached_tokens = request.computed;
+    work_.prompt_tokens += request.usage.prompt_tokens;
+    work_.cached_tokens += request.usage.cached_tokens;
+  }
+  const auto it = std::ranges::find(waiting_, request.id, [](const auto& r) { return r->id; });
+  running_.push_back(std::move(*it));
+  waiting_.erase(it);
+}
+
+/// @return false when there are no frames for it; then the request has no part in this step.
+bool Engine::AddSlice(Request& request, uint32_t tokens) {
+  tokens = std::min(tokens, memory_.TokensUntilOp(request.id));
+  if (!memory_.Reserve(request.id, request.computed + tokens)) {
+    const uint32_t fits = memory_.BlocksHeld(request.id) * kv::kBlockTokens - request.computed;
+    if (fits == 0) return false;
+    tokens = std::min(tokens, fits);
+  }
+  if (const std::optional<kv::PendingCopy> copy = memory_.TakeCopy(request.id)) {
+    plan_.block_copies.push_back({copy->source, copy->source_block, copy->target, copy->target_block});
+  }
+  segments_.clear();
+  memory_.AppendView(request.id, tokens, segments_);
   step::Slice slice{.request = request.id,
-                    .position = request.computed,
+                    .position = memory_.NextPosition(request.id),
                     .tokens_begin = static_cast<uint32_t>(plan_.tokens.size()),
                     .tokens_count = tokens,
                     .segments_begin = static_cast<uint32_t>(plan_.segments.size()),
-                    .segments_count = 1,
-                    .tail = span,
-                    .tail_begin = request.computed,
+                    .segments_count = static_cast<uint32_t>(segments_.size()),
+                    .tail = memory_.SpanOf(request.id),
+                    .tail_begin = memory_.TailTokens(request.id),
                     .commit_count = tokens};
   for (uint32_t i = 0; i < tokens; ++i) plan_.tokens.push_back({.known = request.tokens[request.computed + i]});
-  plan_.segments.push_back({.span = span, .token_begin = 0, .tokens_count = request.computed + tokens});
+  for (const kv::ViewSegment& segment : segments_) {
+    plan_.segments.push_back({segment.span, segment.token_begin, segment.tokens, segment.shift});
+  }
   if (request.computed + tokens == request.known()) {
     slice.sampling = request.input.sampling;
     slice.counts_begin = static_cast<uint32_t>(plan_.counts.size());
@@ -327,14 +404,20 @@ void Engine::AddSlice(Request& request, uint32_t tokens) {
   }
   plan_.slices.push_back(slice);
   request.in_step = true;
+  return true;
 }
 
 void Engine::PublishStats() {
   work_.running = running_.size();
   work_.waiting = waiting_.size();
   work_.kv_frames = memory_.frames_count();
-  work_.kv_frames_free = memory_.counts().free;
-  work_.kv_frames_cached = memory_.counts().cached;
+  const kv::FrameCounts counts = memory_.counts();
+  work_.kv_frames_free = counts.free;
+  work_.kv_frames_cached = counts.cached;
+  work_.kv_forgotten_blocks = memory_.stats().forgotten_blocks;
+  work_.kv_copied_blocks = memory_.stats().copied_blocks;
+  work_.kv_dropped_tokens = memory_.stats().dropped_tokens;
+  work_.kv_empty_slots = memory_.EmptySlots();
   std::lock_guard lock(mutex_);
   stats_ = work_;
 }

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/units.h"
+#include "kv/live_text.h"
 #include "step/executor.h"
 
 namespace kvist::engine {
@@ -26,6 +27,9 @@ struct GenerationRequest {
   bool ignore_eos = false;              ///< End-of-generation tokens do not end the output.
   bool strip_leading_space = false;     ///< Drop the first space of the output (see Detokenizer).
   uint64_t cache_namespace = 0;         ///< Prompts share KV blocks only inside a namespace.
+  /// Operations on the cache: parts of the prompt leave the view once so many tokens of it are computed. The prompt
+  /// itself stays whole. `at` is at most the prompt's length.
+  std::vector<kv::CacheOp> ops;
   TenantId tenant{};
   uint8_t priority = 128;  ///< 0 = most urgent.
   TimeNs first_token_due = kTimeNever;
@@ -35,7 +39,8 @@ enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled, kError };
 
 struct Usage {
   uint32_t prompt_tokens = 0;
-  uint32_t cached_tokens = 0;  ///< Of the prompt, found in KV memory at first admission.
+  uint32_t cached_tokens = 0;   ///< Of the prompt, found in KV memory at first admission.
+  uint32_t dropped_tokens = 0;  ///< Of the prompt, out of the view when its last token was computed.
   uint32_t output_tokens = 0;
 };
 

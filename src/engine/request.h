@@ -32,13 +32,17 @@ struct Request {
   bool has_memory = false;  ///< Has a KV sequence.
   bool in_step = false;     ///< The running step has a slice of it.
   bool cancelled = false;
-  uint32_t output_max = 0;  ///< Set at admission.
+  uint32_t output_max = 0;     ///< Set at admission.
+  uint32_t blocks_spared = 0;  ///< Of the text, never held at the same time as the others: dropped before.
+  RequestId leader{};          ///< Computes the beginning of this text right now or will; 0 = nobody.
+  uint32_t leader_tokens = 0;  ///< How much of it, in whole blocks.
   OutputText text;
   Usage usage;
   const TimeNs arrived_at;
   std::vector<step::TokenCount> counts;  ///< For penalties; empty unless some are set.
   absl::flat_hash_map<TokenId, uint32_t> counts_index;
   bool counted = false;
+  bool held_back = false;  ///< Waited for its leader.
 
   bool NeedsCounts() const {
     const step::Sampling& s = input.sampling;

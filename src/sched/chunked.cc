@@ -65,7 +65,7 @@ class ChunkedPolicy final : public SchedulerPolicy {
   void Preempt(const RequestView& view, StepDecision& decision) {
     --kept_;
     decision.preempt.push_back(view.id);
-    left_.blocks_free += view.blocks_held;
+    left_.blocks_free += view.blocks_own;
     auto planned = std::ranges::find(decision.advance, view.id, &Advance::request);
     if (planned == decision.advance.end()) return;
     left_.blocks_free += BlocksFor(view, planned->tokens);

@@ -9,7 +9,11 @@ namespace {
 constexpr StepBudget kBudget{.tokens_max = 64, .requests_max = 8, .blocks_free = 100, .block_tokens = 16};
 
 RequestView View(uint64_t id, uint32_t known, uint32_t computed) {
-  return {.id = RequestId{id}, .tokens_known = known, .tokens_computed = computed, .blocks_held = (computed + 15) / 16};
+  return {.id = RequestId{id},
+          .tokens_known = known,
+          .tokens_computed = computed,
+          .blocks_held = (computed + 15) / 16,
+          .blocks_own = (computed + 15) / 16};
 }
 
 uint32_t TokensOf(const StepDecision& decision, uint64_t id) {

@@ -38,7 +38,7 @@ std::string_view FindFault(std::span<const RequestView> running, std::span<const
     const RequestView* view = FindView(running, decision.preempt[i]);
     if (view == nullptr) return "preempts a request that is not running";
     if (std::ranges::count(decision.preempt, decision.preempt[i]) > 1) return "preempts a request twice";
-    released += view->blocks_held;
+    released += view->blocks_own;
   }
   for (const Advance& advance : decision.advance) {
     if (std::ranges::count(decision.advance, advance.request, &Advance::request) > 1) return "advances a request twice";

@@ -19,10 +19,11 @@ struct RequestView {
   RequestId id;
   TenantId tenant;
   TimeNs arrived_at;
-  TimeNs first_token_due;        ///< Absolute instant; kTimeNever = no deadline.
-  uint32_t tokens_known = 0;     ///< Prompt + accepted output + draft tokens.
-  uint32_t tokens_computed = 0;  ///< Tokens whose KV is resident. < tokens_known.
-  uint32_t blocks_held = 0;
+  TimeNs first_token_due;                ///< Absolute instant; kTimeNever = no deadline.
+  uint32_t tokens_known = 0;             ///< Prompt + accepted output + draft tokens.
+  uint32_t tokens_computed = 0;          ///< Tokens whose KV is resident. < tokens_known.
+  uint32_t blocks_held = 0;              ///< Blocks of the text that have their memory, or need none.
+  uint32_t blocks_own = 0;               ///< Of these, what preemption would give back; others share the rest.
   uint32_t output_tokens_predicted = 0;  ///< 0 = unknown.
   uint64_t prefix_group = 0;             ///< Equal for requests that share their longest cached prefix; 0 = none.
   uint8_t priority = 0;                  ///< 0 = most urgent.

@@ -1,0 +1,130 @@
+#pragma once
+
+/// @file
+/// An engine on the small model, driven by hand: what tests of the engine share. Threads: none shared.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "engine/engine.h"
+#include "exec/cpu/cpu_executor.h"
+#include "model/model.h"
+
+namespace kvist::engine {
+
+inline constexpr char kModelPath[] = KVIST_SOURCE_DIR "/models/default-q8_0.gguf";
+
+struct Answer {
+  std::string text;
+  std::vector<TokenId> tokens;
+  std::vector<TokenEvent> events;
+  FinishReason finish = FinishReason::kNone;
+  absl::Status status;
+  Usage usage;
+};
+
+/// An engine driven by hand: one turn at a time, on this thread.
+class Bench {
+ public:
+  struct Options {
+    uint32_t frames = 512;
+    uint32_t chunk = 512;
+    uint32_t tokens_per_step = 512;
+    uint32_t threads = 2;
+    bool reuse = true;
+    KvType kv_type = KvType::kF16;
+    EngineOptions engine;
+  };
+  explicit Bench(const Options& options)
+      : model_(*model::LoadModel(kModelPath)),
+        tokenizer_(*Tokenizer::FromGguf(*model_->file)),
+        memory_({.frames_count = options.frames, .reuse = options.reuse}),
+        executor_(*exec::CpuExecutor::Create(model_,
+                                             {.threads = options.threads,
+                                              .isa = kernels::BestIsa(),
+                                              .tokens_per_step_max = options.tokens_per_step,
+                                              .slices_per_step_max = 16,
+                                              .context_tokens_max = 4096,
+                                              .frames_count = options.frames,
+                                              .kv_type = options.kv_type},
+                                             memory_.spans(), clock_)),
+        policy_(sched::NewChunkedPolicy({.chunk_tokens_max = options.chunk})),
+        engine_(*executor_, memory_, *policy_, *tokenizer_, clock_, options.engine) {}
+
+  RequestId Submit(GenerationRequest request) {
+    auto answer = std::make_shared<Answer>();
+    RequestId id = engine_.Submit(std::move(request), [answer](GenerationEvent&& event) {
+      EXPECT_EQ(answer->finish, FinishReason::kNone) << "an event after the last one";
+      answer->text += event.text;
+      answer->tokens.insert(answer->tokens.end(), event.token_ids.begin(), event.token_ids.end());
+      for (TokenEvent& token : event.tokens) answer->events.push_back(std::move(token));
+      answer->finish = event.finish;
+      answer->status = event.status;
+      answer->usage = event.usage;
+    });
+    answers_[id.value] = answer;
+    return id;
+  }
+
+  void Turn() {
+    engine_.RunOnce();
+    memory_.CheckInvariants();
+  }
+
+  /// Runs until nobody is left.
+  void Finish() {
+    for (int idle = 0; idle < 2000000; ++idle) {
+      if (engine_.RunOnce()) memory_.CheckInvariants();
+      EngineStats stats = engine_.Stats();
+      if (stats.running == 0 && stats.waiting == 0 && !engine_.RunOnce()) return;
+      std::this_thread::yield();
+    }
+    FAIL() << "the engine does not come to an end";
+  }
+
+  const Answer& Of(RequestId id) { return *answers_.at(id.value); }
+  Answer Solo(GenerationRequest request) {
+    RequestId id = Submit(std::move(request));
+    Finish();
+    return Of(id);
+  }
+
+  std::vector<TokenId> Encode(std::string_view text) { return tokenizer_->Encode(text, {.add_special = true}); }
+  GenerationRequest Greedy(std::string_view text, uint32_t max_tokens = 40) {
+    GenerationRequest request;
+    request.prompt = Encode(text);
+    request.max_tokens = max_tokens;
+    request.sampling.temperature = 0;
+    request.ignore_eos = true;
+    return request;
+  }
+  Engine& engine() { return engine_; }
+  kv::KvMemory& memory() { return memory_; }
+  void ExpectNoLeak() {
+    memory_.CheckInvariants();
+    EXPECT_EQ(memory_.counts().referenced, 0u);
+  }
+
+ private:
+  RealClock clock_;
+  std::shared_ptr<const model::Model> model_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  kv::KvMemory memory_;
+  std::unique_ptr<exec::CpuExecutor> executor_;
+  std::unique_ptr<sched::SchedulerPolicy> policy_;
+  Engine engine_;
+  std::map<uint64_t, std::shared_ptr<Answer>> answers_;
+};
+
+inline constexpr std::string_view kStory =
+    "Once upon a time, a kind boy named Ben lived near the museum. Every day, he went to the";
+inline constexpr std::string_view kOther =
+    "The purple key opens the shiny suitcase. Use the orange key for the small trunk. Then";
+
+}  // namespace kvist::engine
