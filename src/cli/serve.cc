@@ -60,7 +60,9 @@ serve::ServedModel ServedModelOf(const runtime::Runtime& runtime, const ChatEnco
                            .created_unix_s = std::time(nullptr),
                            .fingerprint = FingerprintOf(runtime)};
   if (encoder != nullptr) {
-    model.encode_chat = [encoder](ChatTemplateInputs inputs) { return encoder->Encode(std::move(inputs)); };
+    model.encode_chat = [encoder](ChatTemplateInputs inputs, std::span<const uint32_t> marked) {
+      return encoder->EncodeMarked(std::move(inputs), marked);
+    };
     model.chat_bytes = [&chat_template =
                             *runtime.chat_template](const ChatTemplateInputs& inputs) -> absl::StatusOr<size_t> {
       KVIST_ASSIGN_OR_RETURN(const std::string text, chat_template.Render(inputs));

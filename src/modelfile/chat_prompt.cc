@@ -9,6 +9,55 @@ namespace {
 
 /// Marks a cut inside the rendered text. A noncharacter of Unicode, dropped from what users send.
 constexpr std::string_view kCut = "\xF4\x8F\xBF\xBF";
+/// Marks either end of a message's content. Another noncharacter.
+constexpr std::string_view kMark = "\xF4\x8F\xBF\xBE";
+
+void EraseAll(std::string& text, std::string_view what) {
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at)) text.erase(at, what.size());
+}
+
+/// Puts marks around the content of a message, inside white space that templates like to trim.
+void MarkContent(boost::json::value& message) {
+  boost::json::string* content = message.is_object() && message.get_object().contains("content")
+                                     ? message.get_object().at("content").if_string()
+                                     : nullptr;
+  if (content == nullptr) return;
+  const std::string_view text(content->data(), content->size());
+  constexpr std::string_view kSpace = " \t\r\n\f\v";
+  const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
+  const size_t end = begin == text.size() ? begin : text.find_last_not_of(kSpace) + 1;
+  const std::string marked =
+      Cat(text.substr(0, begin), kMark, text.substr(begin, end - begin), kMark, text.substr(end));
+  *content = marked;
+}
+
+/// Byte offset in `text` at which each token ends; empty when the tokens do not spell the text.
+std::vector<size_t> TokenEnds(const Tokenizer& tokenizer, std::span<const TokenId> tokens, std::string_view text) {
+  std::vector<size_t> ends;
+  size_t at = 0;
+  bool space_may_be_added = tokenizer.adds_space_prefix();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    while (text.substr(at).starts_with(kCut)) {
+      at += kCut.size();
+      space_may_be_added = tokenizer.adds_space_prefix();
+    }
+    const std::string spelled = tokenizer.TokenBytes(tokens[i], /*render_control=*/true);
+    std::string_view bytes = spelled;
+    if (!text.substr(at).starts_with(bytes)) {
+      const bool added_bos = i == 0 && tokenizer.bos() == tokens[i];
+      if (added_bos) {
+        bytes = {};
+      } else if (space_may_be_added && bytes.starts_with(' ')) {
+        bytes.remove_prefix(1);
+      }
+      if (!text.substr(at).starts_with(bytes)) return {};
+    }
+    space_may_be_added = tokenizer.adds_space_prefix() && tokenizer.IsBreak(tokens[i]);
+    at += bytes.size();
+    ends.push_back(at);
+  }
+  return ends;
+}
 
 }  // namespace
 
@@ -23,7 +72,8 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const ChatTemplate& chat_te
 
 /// Puts a cut after the first byte of every control token that `text` spells.
 void ChatEncoder::Guard(std::string& text) const {
-  for (size_t at = text.find(kCut); at != std::string::npos; at = text.find(kCut, at)) text.erase(at, kCut.size());
+  EraseAll(text, kCut);
+  EraseAll(text, kMark);
   std::string guarded;
   size_t copied = 0;
   for (size_t at = 0; at < text.size(); ++at) {
@@ -50,18 +100,20 @@ void ChatEncoder::GuardAll(boost::json::value& value) const {
   }
 }
 
-absl::StatusOr<std::vector<TokenId>> ChatEncoder::Encode(ChatTemplateInputs inputs) const {
+void ChatEncoder::Prepare(ChatTemplateInputs& inputs) const {
   inputs.bos_token = tokenizer_.bos() ? std::string(tokenizer_.Piece(*tokenizer_.bos())) : "";
   inputs.eos_token = tokenizer_.eos() ? std::string(tokenizer_.Piece(*tokenizer_.eos())) : "";
   for (boost::json::value& message : inputs.messages) GuardAll(message);
   GuardAll(inputs.tools);
   for (auto& member : inputs.extra) GuardAll(member.value());
-  KVIST_ASSIGN_OR_RETURN(std::string text, chat_template_.Render(inputs));
+}
+
+std::vector<TokenId> ChatEncoder::EncodeText(std::string_view text) const {
   std::vector<TokenId> ids;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(kCut, begin), text.size());
-    const std::vector<TokenId> part = tokenizer_.Encode(std::string_view(text).substr(begin, end - begin),
-                                                        {.add_special = false, .parse_special = true});
+    const std::vector<TokenId> part =
+        tokenizer_.Encode(text.substr(begin, end - begin), {.add_special = false, .parse_special = true});
     ids.insert(ids.end(), part.begin(), part.end());
     begin = end + kCut.size();
   }
@@ -69,6 +121,41 @@ absl::StatusOr<std::vector<TokenId>> ChatEncoder::Encode(ChatTemplateInputs inpu
     ids.insert(ids.begin(), *tokenizer_.bos());
   }
   return ids;
+}
+
+absl::StatusOr<std::vector<TokenId>> ChatEncoder::Encode(ChatTemplateInputs inputs) const {
+  Prepare(inputs);
+  KVIST_ASSIGN_OR_RETURN(const std::string text, chat_template_.Render(inputs));
+  return EncodeText(text);
+}
+
+absl::StatusOr<MarkedPrompt> ChatEncoder::EncodeMarked(ChatTemplateInputs inputs,
+                                                       std::span<const uint32_t> marked) const {
+  Prepare(inputs);
+  KVIST_ASSIGN_OR_RETURN(const std::string text, chat_template_.Render(inputs));
+  MarkedPrompt prompt{.tokens = EncodeText(text), .ranges = {}};
+  if (marked.empty()) return prompt;
+  for (const uint32_t index : marked) MarkContent(inputs.messages.at(index));
+  KVIST_ASSIGN_OR_RETURN(std::string with_marks, chat_template_.Render(inputs));
+  std::vector<size_t> marks;  // Offsets in `text`.
+  for (size_t at = with_marks.find(kMark); at != std::string::npos; at = with_marks.find(kMark, at)) {
+    marks.push_back(at);
+    with_marks.erase(at, kMark.size());
+  }
+  const std::vector<size_t> ends = TokenEnds(tokenizer_, prompt.tokens, text);
+  if (with_marks != text || marks.size() != 2 * marked.size() || (ends.empty() && !prompt.tokens.empty())) {
+    return absl::InvalidArgumentError(
+        "the model's chat template changes contents, so where a message's tokens are is not known");
+  }
+  for (size_t i = 0; i < marked.size(); ++i) {
+    const auto first = std::ranges::lower_bound(ends, marks[2 * i]) - ends.begin();  // Tokens before it end by here.
+    const auto last = std::ranges::upper_bound(ends, marks[2 * i + 1]) - ends.begin();
+    const auto starts_at = [&](ptrdiff_t token) { return token == 0 ? 0 : ends[static_cast<size_t>(token) - 1]; };
+    ptrdiff_t begin = first;
+    while (begin < last && starts_at(begin) < marks[2 * i]) ++begin;
+    prompt.ranges.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(std::max(begin, last))});
+  }
+  return prompt;
 }
 
 }  // namespace kvist

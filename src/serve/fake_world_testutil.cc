@@ -104,10 +104,17 @@ FakeWorld::FakeWorld(const FakeWorldOptions& options) {
     for (const auto& message : inputs.messages) bytes += message.at("content").as_string().size() + 1;
     return bytes;
   };
-  model.encode_chat = [this](const ChatTemplateInputs& inputs) -> absl::StatusOr<std::vector<TokenId>> {
-    std::string prompt;
-    for (const auto& message : inputs.messages) prompt += std::string(message.at("content").as_string()) + "\n";
-    return tokenizer->Encode(prompt);
+  model.encode_chat = [this](const ChatTemplateInputs& inputs,
+                             std::span<const uint32_t> marked) -> absl::StatusOr<MarkedPrompt> {
+    MarkedPrompt prompt;
+    for (uint32_t i = 0; i < inputs.messages.size(); ++i) {
+      const auto begin = static_cast<uint32_t>(prompt.tokens.size());
+      const std::string text = std::string(inputs.messages[i].at("content").as_string()) + "\n";
+      for (const TokenId token : tokenizer->Encode(text)) prompt.tokens.push_back(token);
+      const auto end = static_cast<uint32_t>(prompt.tokens.size()) - 1;
+      if (std::ranges::find(marked, i) != marked.end()) prompt.ranges.push_back({begin, end});
+    }
+    return prompt;
   };
   server = std::make_unique<RunningServer>(options.server, std::move(model), *engine, clock);
 }

@@ -11,7 +11,12 @@
 namespace kvist::serve {
 
 GenerationStream::GenerationStream(StreamHost& host, PreparedRequest request, TimeNs received_at)
-    : host_(host), writer_(std::move(request.reply), host.tokenizer), request_(std::move(request.generation)) {
+    : host_(host),
+      writer_(std::move(request.reply), host.tokenizer),
+      request_(std::move(request.generation)),
+      session_(std::move(request.session)),
+      cache_namespace_(request_.cache_namespace) {
+  if (!session_.empty()) history_ = {request_.prompt, request_.ops};
   record_.received_at = received_at;
 }
 
@@ -59,6 +64,9 @@ void GenerationStream::OnEvent(engine::GenerationEvent&& event) {
                                  : absl::UnavailableError("the server is shutting down"));
     return End(engine::FinishReason::kError);
   }
+  if (!session_.empty()) {
+    history_.tokens.insert(history_.tokens.end(), event.token_ids.begin(), event.token_ids.end());
+  }
   Begin();
   Append(event);
   if (event.finish != engine::FinishReason::kNone) return End(event.finish);
@@ -86,6 +94,10 @@ void GenerationStream::End(engine::FinishReason reason) {
   record_.reason = reason;
   record_.finished_at = host_.clock.Now();
   host_.metrics.Observe(record_);
+  // Whatever came out: it has been read, and what the client sends next may go on from it.
+  if (!session_.empty() && !error_.has_value()) {
+    host_.sessions.Store(cache_namespace_, session_, std::move(history_));
+  }
   spdlog::debug("{}: {} + {} tokens, {} cached, {}", writer_.info().id, record_.usage.prompt_tokens,
                 record_.usage.output_tokens, record_.usage.cached_tokens, FinishReasonName(reason));
   if (writer_.info().stream) EmitEnd();

@@ -29,6 +29,7 @@ struct StreamHost {
   const Tokenizer& tokenizer;
   const Clock& clock;
   ServeMetrics& metrics;
+  Sessions& sessions;
   PostToNetwork post;
   size_t output_bytes_max;  ///< Written and not yet taken; a client that reads more slowly is dropped.
 };
@@ -76,6 +77,9 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   StreamHost& host_;
   ReplyWriter writer_;
   engine::GenerationRequest request_;  ///< Moved from by Start.
+  std::string session_;                ///< "" = none; else `history_` is kept under it when the answer ends.
+  uint64_t cache_namespace_ = 0;
+  History history_;
   std::function<void()> wake_;
   std::optional<RequestId> engine_id_;
   GenerationRecord record_;

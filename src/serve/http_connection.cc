@@ -259,7 +259,7 @@ asio::awaitable<void> HttpConnection::Handle(Request& request) {
 }
 
 asio::awaitable<void> HttpConnection::Generate(Request& request) {
-  const Service& service = host_.service;
+  Service& service = host_.service;
   absl::StatusOr<PreparedRequest> prepared =
       co_await OnWorker(host_.workers, socket_.get_executor(),
                         [&service, &request] { return service.Prepare(request.head.target.route, request.body); });

@@ -82,7 +82,8 @@ size_t TextBytesMax(const Tokenizer& tokenizer, uint32_t tokens) {
   return longest * tokens;
 }
 
-absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, std::string_view body, int64_t now_unix_s) {
+absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, Sessions& sessions, std::string_view body,
+                                            int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(body, ContextOf(model)));
   if (!model.encode_chat) {
     return absl::InvalidArgumentError(
@@ -96,13 +97,26 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, std::strin
     const absl::StatusOr<size_t> bytes = model.chat_bytes(inputs);
     if (bytes.ok()) KVIST_RETURN_IF_ERROR(CheckBytes(model, *bytes, "messages"));
   }
-  absl::StatusOr<std::vector<TokenId>> prompt = model.encode_chat(std::move(inputs));
+  absl::StatusOr<MarkedPrompt> prompt = model.encode_chat(std::move(inputs), request.forgotten);
   if (!prompt.ok()) {
     // Templates refuse what they do not support; a limit that is hit is the request's doing too.
     return BadParam("messages", Cat("the model's chat template refused the messages: ", prompt.status().message()));
   }
-  KVIST_RETURN_IF_ERROR(CheckLength(model, prompt->size(), "messages"));
-  return Assemble(model, std::move(request.options), *std::move(prompt), /*chat=*/true, now_unix_s);
+  const std::string session = request.options.forget.session;
+  const uint64_t cache_namespace = request.options.generation.cache_namespace;
+  std::vector<TokenRange> dropped;
+  for (const MarkedPrompt::Range& range : prompt->ranges) {
+    if (range.begin < range.end) dropped.push_back({range.begin, range.end});
+  }
+  const History past = session.empty() ? History{} : sessions.Find(cache_namespace, session);
+  History history = Continue(past, prompt->tokens, dropped);
+  const uint32_t tokens = static_cast<uint32_t>(history.tokens.size());
+  KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, history.ops).tokens, "messages"));
+  PreparedRequest prepared =
+      Assemble(model, std::move(request.options), std::move(history.tokens), /*chat=*/true, now_unix_s);
+  prepared.generation.ops = std::move(history.ops);
+  prepared.session = session;
+  return prepared;
 }
 
 absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, std::string_view body, int64_t now_unix_s) {

@@ -7,15 +7,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/generation.h"
+#include "modelfile/chat_prompt.h"
 #include "modelfile/chat_template.h"
 #include "modelfile/tokenizer.h"
 #include "serve/reply.h"
+#include "serve/sessions.h"
 
 namespace kvist::serve {
 
@@ -23,9 +26,9 @@ namespace kvist::serve {
 struct ServedModel {
   std::string id;
   const Tokenizer* tokenizer = nullptr;
-  /// Messages to prompt tokens, e.g. ChatEncoder::Encode; called from several threads. Empty when the model has no
-  /// template.
-  std::function<absl::StatusOr<std::vector<TokenId>>(ChatTemplateInputs)> encode_chat;
+  /// Messages to prompt tokens, e.g. ChatEncoder::EncodeMarked; called from several threads. Empty when the model has
+  /// no template.
+  std::function<absl::StatusOr<MarkedPrompt>(ChatTemplateInputs, std::span<const uint32_t> marked)> encode_chat;
   std::string no_chat_because;  ///< Said to users when encode_chat is empty.
   /// Bytes of the text that encode_chat would tokenize; asked only about large requests. May be empty.
   std::function<absl::StatusOr<size_t>(const ChatTemplateInputs&)> chat_bytes;
@@ -42,11 +45,13 @@ size_t TextBytesMax(const Tokenizer& tokenizer, uint32_t tokens);
 struct PreparedRequest {
   engine::GenerationRequest generation;
   ReplyInfo reply;
+  std::string session;  ///< Under which prompt and answer are remembered; "" = not at all.
 };
 
 /// POST /v1/chat/completions. Errors: those of ParseChatRequest; of the template, as InvalidArgument with "messages"; a
 /// prompt that does not fit the context, InvalidArgument with code context_length_exceeded.
-absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, std::string_view body, int64_t now_unix_s);
+absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, Sessions& sessions, std::string_view body,
+                                            int64_t now_unix_s);
 
 /// POST /v1/completions. The prompt's text is the whole prompt: control tokens written in it are control tokens, and a
 /// BOS it begins with is not doubled. Errors: those of ParseCompletionRequest; context_length_exceeded.

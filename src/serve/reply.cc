@@ -45,10 +45,12 @@ json::array ArrayOf(json::value element) {
 }
 
 json::object UsageObject(const engine::Usage& usage) {
+  json::object details = {{"cached_tokens", usage.cached_tokens}};
+  if (usage.dropped_tokens > 0) details["dropped_tokens"] = usage.dropped_tokens;  // Our own.
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.output_tokens},
           {"total_tokens", uint64_t{usage.prompt_tokens} + usage.output_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+          {"prompt_tokens_details", std::move(details)}};
 }
 
 double Rounded(double value) {

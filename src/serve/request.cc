@@ -1,5 +1,6 @@
 #include "serve/request.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -14,6 +15,10 @@ namespace json = boost::json;
 
 namespace {
 
+/// Of "kvist" in the body.
+constexpr std::string_view kOwnFields[] = {"cache_salt",     "priority",   "session", "keep_tool_results",
+                                           "keep_ephemeral", "keep_turns", "drop"};
+constexpr size_t kOperationsMax = 4096;
 constexpr int64_t kStopStringsMax = 16;
 constexpr int64_t kStopTokensMax = 256;
 constexpr size_t kStopBytesMax = 1024;  // Looking for a stop string costs its length at every token.
@@ -128,17 +133,51 @@ uint64_t NamespaceOf(std::string_view salt) {
 }
 
 /// A field that is not known is refused here: who asks for a service that is not given must learn of it.
-absl::Status ReadOwnFields(const Fields& body, engine::GenerationRequest& generation) {
+/// "drop": operations on a prompt of tokens, as the engine has them.
+absl::Status ReadOperations(const Fields& own, std::vector<kv::CacheOp>& ops) {
+  KVIST_ASSIGN_OR_RETURN(const json::array* given, own.ReadArray("drop"));
+  if (given == nullptr) return absl::OkStatus();
+  if (given->size() > kOperationsMax) return own.Bad("drop", Cat("may have at most ", kOperationsMax, " ranges"));
+  for (size_t i = 0; i < given->size(); ++i) {
+    const std::string place = Cat(own.NameOf("drop"), "[", i, "]");
+    if (!(*given)[i].is_object()) {
+      return BadParam(place, Cat("'", place, "' must be an object, not ", JsonKindName((*given)[i])));
+    }
+    const Fields range((*given)[i].get_object(), place);
+    for (const std::string_view needed : {"begin", "end", "at"}) {
+      if (range.Find(needed) == nullptr) return range.Bad(needed, "is missing");
+    }
+    int64_t begin = 0, end = 0, at = 0;
+    kv::CacheOp op;
+    KVIST_RETURN_IF_ERROR(range.Read("begin", 0, INT32_MAX, begin));
+    KVIST_RETURN_IF_ERROR(range.Read("end", 0, INT32_MAX, end));
+    KVIST_RETURN_IF_ERROR(range.Read("at", 0, INT32_MAX, at));
+    KVIST_RETURN_IF_ERROR(range.Read("reposition", op.reposition));
+    op.begin = static_cast<uint32_t>(begin);
+    op.end = static_cast<uint32_t>(end);
+    op.at = static_cast<uint32_t>(at);
+    ops.push_back(op);
+  }
+  const std::string fault = kv::FindFault(ops);
+  return fault.empty() ? absl::OkStatus() : own.Bad("drop", Cat("is not in order: ", fault));
+}
+
+absl::Status ReadOwnFields(const Fields& body, RequestOptions& options) {
+  engine::GenerationRequest& generation = options.generation;
   std::string salt;
   KVIST_RETURN_IF_ERROR(body.Read("cache_salt", salt));  // vLLM's place for it.
   KVIST_ASSIGN_OR_RETURN(const json::object* given, body.ReadObject("kvist"));
   if (given != nullptr) {
     const Fields own(*given, "kvist");
     for (const auto& member : *given) {
-      if (member.key() == "cache_salt" || member.key() == "priority") continue;
-      return own.Bad(Shortened(member.key()), "is not known; known are 'cache_salt' and 'priority'");
+      if (std::ranges::find(kOwnFields, std::string_view(member.key())) != std::end(kOwnFields)) continue;
+      std::string known;
+      for (const std::string_view field : kOwnFields) known += Cat(known.empty() ? "'" : ", '", field, "'");
+      return own.Bad(Shortened(member.key()), Cat("is not known; known are ", known));
     }
     KVIST_RETURN_IF_ERROR(own.Read("cache_salt", salt));
+    KVIST_RETURN_IF_ERROR(ReadForgetRules(own, options.forget));
+    KVIST_RETURN_IF_ERROR(ReadOperations(own, generation.ops));
     int64_t priority = generation.priority;
     KVIST_RETURN_IF_ERROR(own.Read("priority", 0, UINT8_MAX, priority));
     generation.priority = static_cast<uint8_t>(priority);
@@ -241,7 +280,7 @@ absl::Status internal::ReadOptions(const Fields& body, const RequestContext& con
   KVIST_RETURN_IF_ERROR(ReadSampling(body, options));
   KVIST_RETURN_IF_ERROR(ReadLogitBias(body, context.vocab_size, options.generation.biases));
   KVIST_RETURN_IF_ERROR(ReadStops(body, context.vocab_size, options.generation));
-  KVIST_RETURN_IF_ERROR(ReadOwnFields(body, options.generation));
+  KVIST_RETURN_IF_ERROR(ReadOwnFields(body, options));
   std::string user;  // Accepted and not used; still a string.
   return body.Read("user", user);
 }
@@ -255,6 +294,11 @@ absl::StatusOr<ChatRequest> ParseChatRequest(std::string_view text, const Reques
   KVIST_RETURN_IF_ERROR(ReadMaxTokens(body, 1, request.options.generation.max_tokens));
   KVIST_RETURN_IF_ERROR(ReadChatLogprobs(body, request.options));
   KVIST_RETURN_IF_ERROR(internal::ReadMessages(body, request.messages));
+  if (!request.options.generation.ops.empty()) {
+    return BadParam("kvist.drop",
+                    "'kvist.drop' is for /v1/completions; in a chat mark messages with \"kvist\": {\"drop\": true}");
+  }
+  KVIST_ASSIGN_OR_RETURN(request.forgotten, TakeForgotten(request.options.forget, request.messages));
   KVIST_RETURN_IF_ERROR(internal::ReadTools(body, request.tools));
   std::string effort;
   KVIST_RETURN_IF_ERROR(body.Read("reasoning_effort", effort));
@@ -278,6 +322,9 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(std::string_view text, 
   KVIST_RETURN_IF_ERROR(ReadMaxTokens(body, 0, request.options.generation.max_tokens));
   KVIST_RETURN_IF_ERROR(ReadCompletionLogprobs(body, request.options));
   KVIST_RETURN_IF_ERROR(ReadPrompt(body, context.vocab_size, request));
+  if (!request.options.forget.session.empty()) {
+    return BadParam("kvist.session", "'kvist.session' is for /v1/chat/completions; here name ranges in 'kvist.drop'");
+  }
   std::string suffix;
   KVIST_RETURN_IF_ERROR(body.Read("suffix", suffix));
   if (!suffix.empty()) return body.Bad("suffix", "is not supported yet");

@@ -18,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/generation.h"
+#include "serve/forget.h"
 #include "serve/json_input.h"
 
 namespace kvist::serve {
@@ -36,11 +37,13 @@ struct RequestOptions {
   bool stream = false;
   bool include_usage = false;  ///< A last chunk with the usage; only with `stream`.
   bool logprobs = false;
+  ForgetRules forget;
 };
 
 struct ChatRequest {
   RequestOptions options;
   boost::json::array messages;         ///< At least one object with "role" and a string "content".
+  std::vector<uint32_t> forgotten;     ///< Indices of messages that leave the view.
   boost::json::value tools;            ///< Array of function tools, or null.
   boost::json::object template_extra;  ///< chat_template_kwargs, and reasoning_effort when given.
 };

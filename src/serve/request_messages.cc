@@ -106,7 +106,6 @@ absl::Status ReadMessage(const json::value& value, size_t index, json::object& o
   }
   KVIST_RETURN_IF_ERROR(message.Read("name", name));
   KVIST_RETURN_IF_ERROR(message.Read("tool_call_id", call_id));
-  if (message.Find("kvist") != nullptr) return message.Bad("kvist", "is not supported yet");
   KVIST_ASSIGN_OR_RETURN(const std::string content, ReadContent(message, /*may_lack=*/role == "assistant"));
   out["role"] = role == "developer" ? "system" : role;  // The newer name; templates know the older one.
   out["content"] = content;

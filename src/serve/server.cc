@@ -101,6 +101,7 @@ struct Server::Impl {
                 .tokenizer = *service.model().tokenizer,
                 .clock = clock,
                 .metrics = service.metrics(),
+                .sessions = service.sessions(),
                 .post = [this](std::function<void()> run) { asio::post(io, std::move(run)); },
                 .output_bytes_max = options.limits.output_bytes_max},
         host{service, streams, workers, options.limits} {}

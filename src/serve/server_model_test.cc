@@ -38,7 +38,9 @@ class ServerModelTest : public ::testing::Test {
     ServedModel model{.id = "small",
                       .tokenizer = runtime_->tokenizer.get(),
                       .context_tokens_max = runtime_->engine->context_tokens_max()};
-    model.encode_chat = [](ChatTemplateInputs inputs) { return encoder_->Encode(std::move(inputs)); };
+    model.encode_chat = [](ChatTemplateInputs inputs, std::span<const uint32_t> marked) {
+      return encoder_->EncodeMarked(std::move(inputs), marked);
+    };
     server_ = std::make_unique<RunningServer>(ServerOptions{}, std::move(model), *runtime_->engine, runtime_->clock);
   }
   static void TearDownTestSuite() {

@@ -97,9 +97,9 @@ HttpReply Service::Answer(const HttpHead& head) const {
   KVIST_CHECK(false);
 }
 
-absl::StatusOr<PreparedRequest> Service::Prepare(Route route, std::string_view body) const {
+absl::StatusOr<PreparedRequest> Service::Prepare(Route route, std::string_view body) {
   KVIST_CHECK(route == Route::kChat || route == Route::kCompletions);
-  return route == Route::kChat ? PrepareChat(model_, body, unix_now_s())
+  return route == Route::kChat ? PrepareChat(model_, sessions_, body, unix_now_s())
                                : PrepareCompletion(model_, body, unix_now_s());
 }
 

@@ -61,7 +61,7 @@ class Service {
   HttpReply Answer(const HttpHead& head) const;
 
   /// Parses, renders and tokenizes. REQUIRES: `route` is kChat or kCompletions.
-  absl::StatusOr<PreparedRequest> Prepare(Route route, std::string_view body) const;
+  absl::StatusOr<PreparedRequest> Prepare(Route route, std::string_view body);
 
   /// CORS headers that every reply to `head` carries; usually none.
   std::vector<std::pair<std::string, std::string>> CorsHeaders(const HttpHead& head) const;
@@ -74,6 +74,7 @@ class Service {
   engine::Engine& engine() const { return engine_; }
   const Clock& clock() const { return clock_; }
   ServeMetrics& metrics() { return metrics_; }
+  Sessions& sessions() { return sessions_; }
   int64_t unix_now_s() const { return options_.unix_now_s(); }
 
  private:
@@ -88,6 +89,7 @@ class Service {
   engine::Engine& engine_;
   const Clock& clock_;
   ServeMetrics metrics_;
+  Sessions sessions_;
   std::atomic<bool> stopping_{false};
 };
 

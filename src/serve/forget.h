@@ -1,0 +1,36 @@
+#pragma once
+
+/// @file
+/// Which messages of a chat the client lets the server forget: marks on messages and rules for the whole chat, under
+/// "kvist" in the body. Pure functions; any thread. Format: docs/serving.md, "Forgetting".
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <boost/json.hpp>
+
+#include "absl/status/statusor.h"
+#include "serve/json_input.h"
+
+namespace kvist::serve {
+
+/// Longest name of a session; it is kept for each.
+inline constexpr size_t kSessionBytesMax = 256;
+
+struct ForgetRules {
+  std::string session;             ///< "" = the request stands alone.
+  int64_t keep_tool_results = -1;  ///< Of messages of role tool only the last ones stay; -1 = all.
+  int64_t keep_ephemeral = 1;      ///< Of messages marked "ephemeral" only the last ones stay.
+  int64_t keep_turns_first = -1,
+          keep_turns_last = -1;  ///< Of turns only these stay; -1 = all. A user message begins one.
+};
+
+/// Reads the rules of a body's "kvist" object; other members of it are not looked at. Errors: InvalidArgument.
+absl::Status ReadForgetRules(const Fields& own, ForgetRules& rules);
+
+/// Indices of the messages to forget, increasing. Takes the marks ("kvist" of a message) off the messages, which
+/// templates must not see. The last message always stays. Errors: InvalidArgument naming a mark.
+absl::StatusOr<std::vector<uint32_t>> TakeForgotten(const ForgetRules& rules, boost::json::array& messages);
+
+}  // namespace kvist::serve

@@ -1,0 +1,66 @@
+#pragma once
+
+/// @file
+/// What clients' sessions have in KV memory: the tokens of the last prompt and answer, and the operations applied to
+/// them. A chat client sends its whole text again and marks what may be forgotten; from the session follows which of
+/// that was read before (it leaves the view now, and what was read after it stays) and which never was (it is left
+/// out). Bounded; the session unused for longest is forgotten, and its client then pays for a re-read, no more.
+/// Threads: any.
+
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/units.h"
+#include "kv/live_text.h"
+
+namespace kvist::serve {
+
+/// Tokens [begin, end).
+struct TokenRange {
+  uint32_t begin = 0, end = 0;
+};
+
+/// A text with its operations.
+struct History {
+  std::vector<TokenId> tokens;
+  std::vector<kv::CacheOp> ops;
+};
+
+/// How to run `prompt` without the tokens of `dropped` (in order, apart) after `past`. Where the past has them in the
+/// same place, they stay in the text and an operation takes them out of the view: the one of the past, or a new one
+/// after all that the two texts share. Elsewhere they are left out of the text. An operation of the past on what is no
+/// longer dropped, and all after it, are not repeated: what was read after it is read again. Pure.
+History Continue(const History& past, std::span<const TokenId> prompt, std::span<const TokenRange> dropped);
+
+class Sessions {
+ public:
+  /// @param tokens_max  of all sessions together.
+  explicit Sessions(size_t sessions_max = 4096, size_t tokens_max = size_t{64} << 20)
+      : sessions_max_(sessions_max), tokens_max_(tokens_max) {}
+
+  /// Empty for a session that is not known.
+  History Find(uint64_t cache_namespace, std::string_view session);
+  void Store(uint64_t cache_namespace, std::string_view session, History history);
+  size_t size() const;
+
+ private:
+  struct Entry {
+    std::string key;
+    History history;
+  };
+  static std::string KeyOf(uint64_t cache_namespace, std::string_view session);
+
+  const size_t sessions_max_, tokens_max_;
+  mutable std::mutex mutex_;
+  std::list<Entry> entries_;  ///< Latest first.
+  absl::flat_hash_map<std::string, std::list<Entry>::iterator> by_key_;
+  size_t tokens_ = 0;
+};
+
+}  // namespace kvist::serve
