@@ -14,6 +14,7 @@ void AddEval(CLI::App& app, int& exit_code);
 void AddInspect(CLI::App& app, int& exit_code);
 void AddPerplexity(CLI::App& app, int& exit_code);
 void AddPull(CLI::App& app, int& exit_code);
+void AddReplay(CLI::App& app, int& exit_code);
 void AddRun(CLI::App& app, int& exit_code);
 void AddServe(CLI::App& app, int& exit_code);
 void AddSynth(CLI::App& app, int& exit_code);
