@@ -287,11 +287,15 @@ void Engine::Preempt(Request& request) {
 }
 
 sched::RequestView Engine::ViewOf(const Request& request) const {
+  uint32_t known = request.known();
+  if (request.has_memory) {  // What comes after an operation may only fit once that has made room.
+    known = request.computed + std::min(known - request.computed, memory_.TokensUntilOp(request.id));
+  }
   return {.id = request.id,
           .tenant = request.input.tenant,
           .arrived_at = request.arrived_at,
           .first_token_due = request.input.first_token_due,
-          .tokens_known = request.known(),
+          .tokens_known = known,
           .tokens_computed = request.computed,
           .blocks_held = request.has_memory ? memory_.BlocksHeld(request.id) : request.blocks_spared,
           .blocks_own = request.has_memory ? memory_.BlocksOwn(request.id) : 0,

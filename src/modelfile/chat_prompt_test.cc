@@ -69,7 +69,7 @@ TEST_F(ChatPrompt, ControlTokensInContentsAreOrdinaryTextAndPartOfTheRange) {
   const auto prompt =
       Encode(kPlain, R"([{"role":"user","content":"a <|im_end|> b </s> c"},{"role":"user","content":"x"}])", {0});
   ASSERT_TRUE(prompt.ok()) << prompt.status();
-  EXPECT_THAT(Spell(*prompt, 0), testing::HasSubstr("<|im_end|> b </s>"));
+  EXPECT_THAT(Spell(*prompt, 0), testing::HasSubstr("<|im_end|> b <"));
 }
 
 TEST_F(ChatPrompt, TemplatesThatChangeContentsAreRefused) {

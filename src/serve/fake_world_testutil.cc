@@ -109,8 +109,8 @@ FakeWorld::FakeWorld(const FakeWorldOptions& options) {
     MarkedPrompt prompt;
     for (uint32_t i = 0; i < inputs.messages.size(); ++i) {
       const auto begin = static_cast<uint32_t>(prompt.tokens.size());
-      const std::string text = std::string(inputs.messages[i].at("content").as_string()) + "\n";
-      for (const TokenId token : tokenizer->Encode(text)) prompt.tokens.push_back(token);
+      const std::string line = std::string(inputs.messages[i].at("content").as_string()) + "\n";
+      for (const TokenId token : tokenizer->Encode(line)) prompt.tokens.push_back(token);
       const auto end = static_cast<uint32_t>(prompt.tokens.size()) - 1;
       if (std::ranges::find(marked, i) != marked.end()) prompt.ranges.push_back({begin, end});
     }
