@@ -38,7 +38,7 @@ RequestId Engine::Submit(GenerationRequest request, EventSink sink) {
   {
     std::lock_guard lock(mutex_);
     if (!stopping_) {
-      inbox_.push_back({id, std::move(entry)});
+      inbox_.push_back({id, std::move(entry), nullptr});
       woken_ = true;
       wake_.notify_one();
       return id;
@@ -53,10 +53,47 @@ RequestId Engine::Submit(GenerationRequest request, EventSink sink) {
 void Engine::Cancel(RequestId id) {
   {
     std::lock_guard lock(mutex_);
-    inbox_.push_back({id, nullptr});
+    inbox_.push_back({id, nullptr, nullptr});
     woken_ = true;
   }
   wake_.notify_one();
+}
+
+void Engine::Inspect(std::function<void(const MemorySnapshot&)> receive) {
+  {
+    std::lock_guard lock(mutex_);
+    inbox_.push_back({RequestId{}, nullptr, std::move(receive)});
+    woken_ = true;
+  }
+  wake_.notify_one();
+}
+
+MemorySnapshot Engine::Snapshot() const {
+  MemorySnapshot snapshot{.frames = memory_.counts(),
+                          .stats = memory_.stats(),
+                          .empty_slots = memory_.EmptySlots(),
+                          .nodes = memory_.tree().Nodes(),
+                          .requests = {}};
+  for (const auto* list : {&running_, &waiting_}) {
+    for (const auto& request : *list) {
+      RequestMemory entry{.id = request->id,
+                          .tenant = request->input.tenant,
+                          .tokens_known = request->known(),
+                          .tokens_computed = request->computed,
+                          .tokens_cached = request->usage.cached_tokens,
+                          .running = list == &running_,
+                          .age_s = Seconds(clock_.Now() - request->arrived_at)};
+      if (request->has_memory) {
+        std::vector<kv::ViewSegment> view;
+        memory_.AppendView(request->id, 0, view);
+        entry.tokens_live = memory_.LiveTokens(request->id);
+        entry.blocks_own = memory_.BlocksOwn(request->id);
+        entry.segments = static_cast<uint32_t>(view.size());
+      }
+      snapshot.requests.push_back(entry);
+    }
+  }
+  return snapshot;
 }
 
 bool Engine::RunOnce() {
@@ -74,7 +111,9 @@ bool Engine::DrainInbox() {
     posts.swap(inbox_);
   }
   for (Post& post : posts) {
-    if (post.request != nullptr) {
+    if (post.inspect) {
+      post.inspect(Snapshot());
+    } else if (post.request != nullptr) {
       Admit(std::move(post.request));
     } else {
       ApplyCancel(post.id);

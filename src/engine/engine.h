@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "engine/generation.h"
+#include "engine/memory_snapshot.h"
 #include "engine/request.h"
 #include "kv/kv_memory.h"
 #include "modelfile/tokenizer.h"
@@ -62,6 +63,10 @@ class Engine {
   /// Ends a request at once, whatever it is doing; its last event says kCancelled. Unknown ids are ignored. Any thread.
   void Cancel(RequestId id);
 
+  /// Calls `receive` on the engine thread, soon, between two looks at the executor; not after Stop has returned. Any
+  /// thread.
+  void Inspect(std::function<void(const MemorySnapshot&)> receive);
+
   /// One turn of the loop without blocking: takes posts, takes a finished step, starts the next one.
   /// @return false when there is nothing to do until a post or a completion. Errors of the executor end every request.
   bool RunOnce();
@@ -78,7 +83,8 @@ class Engine {
  private:
   struct Post {
     RequestId id;
-    std::unique_ptr<Request> request;  ///< Null = cancel.
+    std::unique_ptr<Request> request;  ///< Null = cancel, or inspect.
+    std::function<void(const MemorySnapshot&)> inspect;
   };
 
   bool DrainInbox();
@@ -100,6 +106,7 @@ class Engine {
   bool CancelAll();
   void FailAll(const absl::Status& status);
   void PublishStats();
+  MemorySnapshot Snapshot() const;
   Request* FindRequest(RequestId id);
   void Loop();
 

@@ -247,7 +247,15 @@ asio::awaitable<void> HttpConnection::Handle(Request& request) {
   }
   if (request.head.method != Method::kPost) {
     if (!request.parser.is_done()) close_after_ = true;
-    co_await WriteReply(request, host_.service.Answer(request.head));
+    Service& service = host_.service;
+    HttpReply reply;
+    if (Service::AnswerWaits(request.head)) {
+      reply = co_await OnWorker(host_.workers, socket_.get_executor(),
+                                [&service, &request] { return service.Answer(request.head); });
+    } else {
+      reply = service.Answer(request.head);
+    }
+    co_await WriteReply(request, std::move(reply));
     co_return;
   }
   if (!request.Field(http::field::content_encoding).empty()) {

@@ -16,7 +16,7 @@ struct RouteRow {
 constexpr RouteRow kRoutes[] = {
     {"/v1/chat/completions", Route::kChat}, {"/v1/completions", Route::kCompletions},
     {"/v1/models", Route::kModels},         {"/health", Route::kHealth},
-    {"/metrics", Route::kMetrics},
+    {"/metrics", Route::kMetrics},          {"/kvist/memory", Route::kMemory},
 };
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
@@ -93,6 +93,8 @@ std::string_view RouteName(Route route) {
       return "health";
     case Route::kMetrics:
       return "metrics";
+    case Route::kMemory:
+      return "memory";
     case Route::kAsset:
       return "page";
     case Route::kNone:

@@ -9,7 +9,7 @@
 
 namespace kvist::serve {
 
-enum class Route : uint8_t { kChat, kCompletions, kModels, kModel, kHealth, kMetrics, kAsset, kNone };
+enum class Route : uint8_t { kChat, kCompletions, kModels, kModel, kHealth, kMetrics, kMemory, kAsset, kNone };
 
 /// Methods as far as the server tells them apart.
 enum class Method : uint8_t { kGet, kHead, kPost, kOptions, kOther };

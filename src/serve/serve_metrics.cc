@@ -77,6 +77,16 @@ void ServeMetrics::CollectEngine(std::vector<Sample>& out) const {
   add("kvist_kv_blocks", blocks_help, kGauge, count(stats.kv_frames_free), {{"state", "free"}});
   add("kvist_kv_blocks", blocks_help, kGauge, count(stats.kv_frames_cached), {{"state", "cached"}});
   add("kvist_kv_blocks", blocks_help, kGauge, count(used), {{"state", "referenced"}});
+  add("kvist_kv_empty_slots", "Tokens that would fit the frames of running requests.", kGauge,
+      count(stats.kv_empty_slots));
+  add("kvist_kv_forgotten_blocks_total", "Cached blocks whose frame was wanted.", kCounter,
+      count(stats.kv_forgotten_blocks));
+  add("kvist_kv_copied_blocks_total", "Blocks copied because a part of them was shared.", kCounter,
+      count(stats.kv_copied_blocks));
+  add("kvist_kv_dropped_tokens_total", "Tokens that left a view by an operation.", kCounter,
+      count(stats.kv_dropped_tokens));
+  add("kvist_waited_for_prefix_total", "Requests held back while another computed their beginning.", kCounter,
+      count(stats.waited_for_prefix));
   add("kvist_http_connections", "Open connections.", kGauge, static_cast<double>(connections_open.load()));
   add("kvist_http_connections_refused_total", "Connections closed because there were too many.", kCounter,
       count(connections_refused.load()));

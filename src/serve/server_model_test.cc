@@ -280,9 +280,23 @@ TEST_F(ServerModelTest, ASessionForgetsOldToolResultsWithoutReadingTheRestAgain)
   EXPECT_LT(UsageOf(alone, "prompt_tokens"), UsageOf(ask(session), "prompt_tokens"));
 }
 
+TEST_F(ServerModelTest, MemoryShowsWhatLiesThere) {
+  Ask(kTextPath, TextBody(std::string(kFacts) + "For the view.", {{"kvist", {{"cache_salt", "view"}}}}));
+  const HttpResponse response = HttpGet(port(), "/kvist/memory");
+  ASSERT_EQ(response.status, 200) << response.body;
+  const json::value body = json::parse(response.body);
+  const json::object& blocks = body.at("blocks").as_object();
+  EXPECT_EQ(blocks.at("total").as_int64(), static_cast<int64_t>(runtime_->engine->Stats().kv_frames));
+  EXPECT_EQ(blocks.at("free").as_int64() + blocks.at("cached").as_int64() + blocks.at("referenced").as_int64(),
+            blocks.at("total").as_int64());
+  int64_t cached = 0;
+  for (const json::value& node : body.at("nodes").as_array()) cached += node.at("blocks").as_int64();
+  EXPECT_EQ(cached, blocks.at("cached").as_int64());  // Nobody is running: all that is cached is in the tree.
+}
+
 TEST_F(ServerModelTest, RangesOfACompletionLeaveTheView) {
   const std::string text = std::string(kFacts) + kFacts + "The end.";
-  const json::value drop = {{{"begin", 8}, {"end", 40}, {"at", 60}}};
+  const json::value drop = {{{"begin", 8}, {"end", 40}, {"at", 45}}};
   const json::value reply = Ask(kTextPath, TextBody(text, {{"kvist", {{"drop", drop}}}}));
   EXPECT_EQ(reply.at("usage").at("prompt_tokens_details").at("dropped_tokens").as_int64(), 32);
   const json::value again = Ask(kTextPath, TextBody(text, {{"kvist", {{"drop", drop}}}}));

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "serve/json_input.h"
+#include "serve/memory_view.h"
 #include "serve/reply.h"
 #include "web/assets.h"
 
@@ -87,6 +88,8 @@ HttpReply Service::Answer(const HttpHead& head) const {
       return Health();
     case Route::kMetrics:
       return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.Text()};
+    case Route::kMemory:
+      return Memory();
     case Route::kAsset:
       return Asset(head);
     case Route::kChat:
@@ -130,6 +133,14 @@ HttpReply Service::Health() const {
   if (busy && Seconds(clock_.Now() - stats.last_step_at) > options_.stalled_after_s) state = "stalled";
   if (stopping_) state = "stopping";
   HttpReply reply{.status = state == "ok" ? 200 : 503, .body = Cat("{\"status\":\"", state, "\"}")};
+  reply.headers.emplace_back("Cache-Control", "no-store");
+  return reply;
+}
+
+HttpReply Service::Memory() const {
+  const absl::StatusOr<engine::MemorySnapshot> snapshot = AskForMemory(engine_);
+  if (!snapshot.ok()) return ErrorReply(ErrorFromStatus(snapshot.status()));
+  HttpReply reply{.body = MemoryBody(*snapshot)};
   reply.headers.emplace_back("Cache-Control", "no-store");
   return reply;
 }

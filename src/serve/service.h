@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// What the server answers, free of sockets: access rules, small replies, preparation of generations. Threads: Refusal
-/// and Answer on the network thread, Prepare on any. Non-goals: reading and writing HTTP (http_connection.h).
+/// What the server answers, free of sockets: access rules, small replies, preparation of generations. Threads: any
+/// but where said. Non-goals: reading and writing HTTP (http_connection.h).
 
 #include <atomic>
 #include <functional>
@@ -57,8 +57,10 @@ class Service {
   /// too.
   std::optional<HttpReply> Refusal(const HttpHead& head) const;
 
-  /// Answers a GET or HEAD (with its body; the caller leaves it out). REQUIRES: Refusal(head) is empty.
+  /// Answers a GET or HEAD (with its body; the caller leaves it out). May wait for the engine where AnswerWaits(head)
+  /// says so; then not for the network thread. REQUIRES: Refusal(head) is empty.
   HttpReply Answer(const HttpHead& head) const;
+  static bool AnswerWaits(const HttpHead& head) { return head.target.route == Route::kMemory; }
 
   /// Parses, renders and tokenizes. REQUIRES: `route` is kChat or kCompletions.
   absl::StatusOr<PreparedRequest> Prepare(Route route, std::string_view body);
@@ -79,6 +81,7 @@ class Service {
 
  private:
   HttpReply Health() const;
+  HttpReply Memory() const;
   HttpReply Model(const std::string& id) const;
   HttpReply Asset(const HttpHead& head) const;
   HttpReply Preflight(const HttpHead& head) const;

@@ -1,0 +1,35 @@
+#pragma once
+
+/// @file
+/// What lies in KV memory at one moment and for whom: plain data, for people and for metrics.
+
+#include <cstdint>
+#include <vector>
+
+#include "base/units.h"
+#include "kv/kv_memory.h"
+
+namespace kvist::engine {
+
+/// One request that has been admitted or waits.
+struct RequestMemory {
+  RequestId id;
+  TenantId tenant;
+  uint32_t tokens_known = 0, tokens_computed = 0;
+  uint32_t tokens_cached = 0;  ///< Of the prompt, found at admission.
+  uint32_t tokens_live = 0;    ///< In the view.
+  uint32_t blocks_own = 0;     ///< Written by this request.
+  uint32_t segments = 0;       ///< Of its view.
+  bool running = false;
+  double age_s = 0;
+};
+
+struct MemorySnapshot {
+  kv::FrameCounts frames;
+  kv::KvMemoryStats stats;
+  uint64_t empty_slots = 0;  ///< Tokens that would fit frames of running sequences.
+  std::vector<kv::PrefixTree::NodeView> nodes;
+  std::vector<RequestMemory> requests;  ///< Running ones first.
+};
+
+}  // namespace kvist::engine

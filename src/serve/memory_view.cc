@@ -1,0 +1,91 @@
+#include "serve/memory_view.h"
+
+#include <chrono>
+#include <future>
+#include <memory>
+
+#include <boost/json.hpp>
+
+#include "kv/page_layout.h"
+
+namespace kvist::serve {
+
+namespace json = boost::json;
+
+namespace {
+
+constexpr std::chrono::seconds kPatience{2};  // The engine answers between two steps' bookkeeping, in microseconds.
+
+json::array RequestsOf(const engine::MemorySnapshot& snapshot) {
+  json::array out;
+  for (const engine::RequestMemory& request : snapshot.requests) {
+    out.push_back({{"id", request.id.value},
+                   {"state", request.running ? "running" : "waiting"},
+                   {"tokens", request.tokens_known},
+                   {"computed", request.tokens_computed},
+                   {"cached", request.tokens_cached},
+                   {"in_view", request.tokens_live},
+                   {"own_blocks", request.blocks_own},
+                   {"segments", request.segments},
+                   {"age_s", request.age_s}});
+  }
+  return out;
+}
+
+json::array NodesOf(const engine::MemorySnapshot& snapshot) {
+  json::array out;
+  for (const kv::PrefixTree::NodeView& node : snapshot.nodes) {
+    if (out.size() == kMemoryNodesMax) break;
+    json::value parent;
+    if (node.text_begin > 0) parent = node.parent.value;
+    out.push_back({{"id", node.node.value},
+                   {"parent", parent},
+                   {"namespace", node.cache_namespace},
+                   {"text_begin", node.text_begin},
+                   {"tokens", node.tokens},
+                   {"blocks", node.blocks},
+                   {"holes", node.holes},
+                   {"operations", node.ops},
+                   {"sequences", node.anchors}});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string MemoryBody(const engine::MemorySnapshot& snapshot) {
+  const kv::FrameCounts& frames = snapshot.frames;
+  const kv::KvMemoryStats& stats = snapshot.stats;
+  const double slots = static_cast<double>(frames.referenced) * kv::kBlockTokens;
+  const json::object body = {{"object", "kvist.memory"},
+                             {"block_tokens", kv::kBlockTokens},
+                             {"blocks",
+                              {{"total", frames.total()},
+                               {"free", frames.free},
+                               {"cached", frames.cached},
+                               {"referenced", frames.referenced}}},
+                             {"empty_slots", snapshot.empty_slots},
+                             {"empty_share", slots == 0 ? 0.0 : static_cast<double>(snapshot.empty_slots) / slots},
+                             {"since_start",
+                              {{"lookup_tokens", stats.lookup_tokens},
+                               {"hit_tokens", stats.hit_tokens},
+                               {"dropped_tokens", stats.dropped_tokens},
+                               {"forgotten_blocks", stats.forgotten_blocks},
+                               {"copied_blocks", stats.copied_blocks}}},
+                             {"requests", RequestsOf(snapshot)},
+                             {"nodes_total", snapshot.nodes.size()},
+                             {"nodes", NodesOf(snapshot)}};
+  return json::serialize(body);
+}
+
+absl::StatusOr<engine::MemorySnapshot> AskForMemory(engine::Engine& engine) {
+  auto answer = std::make_shared<std::promise<engine::MemorySnapshot>>();  // Outlives whoever gave up waiting.
+  std::future<engine::MemorySnapshot> snapshot = answer->get_future();
+  engine.Inspect([answer](const engine::MemorySnapshot& taken) { answer->set_value(taken); });
+  if (snapshot.wait_for(kPatience) != std::future_status::ready) {
+    return absl::UnavailableError("the engine does not answer");
+  }
+  return snapshot.get();
+}
+
+}  // namespace kvist::serve
