@@ -282,7 +282,7 @@ TEST_F(ServerModelTest, ASessionForgetsOldToolResultsWithoutReadingTheRestAgain)
 
 TEST_F(ServerModelTest, MemoryShowsWhatLiesThere) {
   Ask(kTextPath, TextBody(std::string(kFacts) + "For the view.", {{"kvist", {{"cache_salt", "view"}}}}));
-  const HttpResponse response = HttpGet(port(), "/kvist/memory");
+  const HttpResponse response = Get(port(), "/kvist/memory");
   ASSERT_EQ(response.status, 200) << response.body;
   const json::value body = json::parse(response.body);
   const json::object& blocks = body.at("blocks").as_object();
