@@ -307,6 +307,7 @@ TEST(Server, MetricsCountWhatHappened) {
   FakeWorld world(Options());
   Post(world.port(), kChatPath, kHello);
   Post(world.port(), kChatPath, "{");
+  ASSERT_TRUE(world.WaitForStats(IsIdle));  // The answer can be there before the engine's figures are.
   const HttpResponse response = Get(world.port(), "/metrics");
   EXPECT_THAT(response.headers.at("content-type"), StartsWith("text/plain"));
   for (const char* line : {"vllm:generation_tokens_total{model_name=\"fake\"} 8\n",

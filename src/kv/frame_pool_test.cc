@@ -1,0 +1,75 @@
+#include "kv/frame_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/prng.h"
+
+namespace kvist::kv {
+namespace {
+
+TEST(FramePool, GivesUpTheLowestClassFirstAndInItTheOldest) {
+  FramePool pool(6, 1);
+  std::vector<FrameId> frames;
+  for (uint64_t i = 0; i < 6; ++i) frames.push_back(*pool.Allocate(PageId{i}));
+  EXPECT_FALSE(pool.Allocate(PageId{9}).has_value());
+  EXPECT_FALSE(pool.TakeOldest(PageId{9}).has_value());  // All are referenced.
+  pool.SetRetention(frames[1], Retention::kHigh);
+  for (const FrameId frame : frames) pool.Release(frame, /*keep=*/true);
+  pool.SetRetention(frames[4], Retention::kFirst);
+  for (const size_t expected : {4, 0, 2, 3, 5, 1}) EXPECT_EQ(pool.TakeOldest(PageId{0}), frames[expected]);
+  pool.CheckInvariants();
+}
+
+TEST(FramePool, EveryFrameIsReachedWhateverTheIdsAre) {
+  FramePool pool(1000, 64);
+  EXPECT_EQ(pool.buckets_count(), 8u);  // Fewer than asked for, so that none is tiny.
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(pool.Allocate(PageId{7}).has_value());
+  EXPECT_FALSE(pool.Allocate(PageId{7}).has_value());
+  EXPECT_EQ(pool.counts().referenced, 1000u);
+}
+
+/// Threads that take, share, keep and forget frames of one pool: no frame has two owners, none is lost.
+TEST(FramePool, ThreadsShareThePool) {
+  constexpr uint32_t kFrames = 512, kThreads = 4, kSteps = 20000;
+  FramePool pool(kFrames, 8);
+  std::vector<std::atomic<int>> owned(kFrames);
+  std::atomic<bool> twice{false};
+  auto work = [&](uint64_t seed) {
+    Prng prng(seed);
+    std::vector<FrameId> mine;
+    for (uint32_t step = 0; step < kSteps; ++step) {
+      if (prng.Below(2) == 0 || mine.empty()) {
+        std::optional<FrameId> frame = pool.Allocate(PageId{prng.Next()});
+        if (!frame) frame = pool.TakeOldest(PageId{prng.Next()});
+        if (!frame) continue;
+        if (owned[frame->value].fetch_add(1) != 0) twice = true;
+        mine.push_back(*frame);
+      } else {
+        std::swap(mine[prng.Below(mine.size())], mine.back());
+        const FrameId frame = mine.back();
+        mine.pop_back();
+        pool.Reference(frame);
+        pool.SetRetention(frame, prng.Below(2) == 0 ? Retention::kNormal : Retention::kHigh);
+        pool.Release(frame, /*keep=*/false);
+        owned[frame.value].fetch_sub(1);
+        pool.Release(frame, /*keep=*/prng.Below(2) == 0);
+      }
+    }
+    for (const FrameId frame : mine) {
+      owned[frame.value].fetch_sub(1);
+      pool.Release(frame, /*keep=*/true);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < kThreads; ++t) threads.emplace_back(work, t);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(twice);
+  pool.CheckInvariants();
+  EXPECT_EQ(pool.counts().referenced, 0u);
+}
+
+}  // namespace
+}  // namespace kvist::kv
