@@ -14,6 +14,7 @@
 
 import {execFileSync, spawnSync} from "node:child_process";
 import os from "node:os";
+import path from "node:path";
 import {fileURLToPath} from "node:url";
 import {parseArgs} from "node:util";
 
@@ -70,7 +71,8 @@ const settings = own === undefined ? ["flash attention on", "flash attention off
 
 /** What a command printed, or null after a crash. */
 function outputOf(command, flags, {errorsToo = false} = {}) {
-    const result = spawnSync(command, flags, {encoding: "utf8", timeout: 900_000, maxBuffer: 1 << 26});
+    // Elsewhere, as some peers leave a log behind.
+    const result = spawnSync(command, flags, {encoding: "utf8", timeout: 900_000, maxBuffer: 1 << 26, cwd: os.tmpdir()});
     if (result.error?.code === "ENOENT") throw result.error;
     return result.status === 0 ? result.stdout + (errorsToo ? result.stderr : "") : null;
 }
@@ -163,4 +165,4 @@ function compare(model) {
 
 if (values["one-peer-run"]) await peerRun(JSON.parse(values["one-peer-run"]));
 else if (positionals.length === 0) console.error("name at least one model file"), process.exit(2);
-else positionals.forEach(compare);
+else positionals.map((file) => path.resolve(file)).forEach(compare);
