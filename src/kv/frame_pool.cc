@@ -40,7 +40,8 @@ std::optional<FrameId> FramePool::Allocate(PageId id) {
 
 std::optional<FrameId> FramePool::TakeOldest(PageId id) {
   const uint32_t first = BucketOf(id);
-  for (uint32_t retention = 0; retention < kRetentions; ++retention) {
+  const auto lowest = cached_first_.load(std::memory_order_relaxed) > 0 ? Retention::kFirst : Retention::kNormal;
+  for (auto retention = static_cast<uint32_t>(lowest); retention < kRetentions; ++retention) {
     for (uint32_t i = 0; i <= bucket_mask_; ++i) {
       Bucket& bucket = buckets_[(first + i) & bucket_mask_];
       std::lock_guard lock(bucket.lock);
@@ -106,6 +107,7 @@ void FramePool::SetRetention(FrameId frame, Retention retention) {
 void FramePool::Unlink(Bucket& bucket, uint32_t index) {
   Entry& entry = entries_[index];
   Ring& ring = bucket.rings[static_cast<uint32_t>(entry.retention)];
+  if (entry.retention == Retention::kFirst) cached_first_.fetch_sub(1, std::memory_order_relaxed);
   (entry.previous == kNil ? ring.oldest : entries_[entry.previous].next) = entry.next;
   (entry.next == kNil ? ring.newest : entries_[entry.next].previous) = entry.previous;
   entry.previous = entry.next = kNil;
@@ -114,6 +116,7 @@ void FramePool::Unlink(Bucket& bucket, uint32_t index) {
 void FramePool::PushNewest(Bucket& bucket, uint32_t index) {
   Entry& entry = entries_[index];
   Ring& ring = bucket.rings[static_cast<uint32_t>(entry.retention)];
+  if (entry.retention == Retention::kFirst) cached_first_.fetch_add(1, std::memory_order_relaxed);
   entry.previous = ring.newest;
   entry.next = kNil;
   (ring.newest == kNil ? ring.oldest : entries_[ring.newest].next) = index;

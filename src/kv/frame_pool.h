@@ -8,6 +8,7 @@
 /// one lock. Pure bookkeeping; the bytes belong to FrameArena, or to nobody on an emulated device. Threads: any.
 /// Non-goals: contents, addresses.
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -97,6 +98,8 @@ class FramePool {
 
   std::vector<Entry> entries_;
   std::unique_ptr<Bucket[]> buckets_;
+  /// Cached frames of kFirst: usually none, so that nobody looks for them in every bucket.
+  std::atomic<uint32_t> cached_first_{0};
   uint32_t bucket_mask_ = 0;  ///< Frame f belongs to bucket f & mask.
   int bucket_shift_ = 63;     ///< 64 - log2(buckets).
 };

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "sched/policy.h"
 
@@ -15,12 +16,12 @@ class ChunkedPolicy final : public SchedulerPolicy {
               TimeNs /*now*/, StepDecision& decision) override {
     decision.Clear();
     left_ = budget;
-    kept_ = running.size();
+    Rank(running);
     for (size_t i = 0; i < kept_; ++i) {  // kept_ shrinks while later requests are preempted.
-      if (IsDecode(running[i])) AdvanceRunning(running, i, 1, decision);
+      if (IsDecode(At(running, i))) AdvanceRunning(running, i, 1, decision);
     }
     for (size_t i = 0; i < kept_; ++i) {
-      if (!IsDecode(running[i])) AdvanceRunning(running, i, Missing(running[i]), decision);
+      if (!IsDecode(At(running, i))) AdvanceRunning(running, i, Missing(At(running, i)), decision);
     }
     if (!decision.preempt.empty()) return;  // Memory is short: admit nobody.
     for (const RequestView& view : waiting) {
@@ -31,6 +32,15 @@ class ChunkedPolicy final : public SchedulerPolicy {
  private:
   static uint32_t Missing(const RequestView& view) { return view.tokens_known - view.tokens_computed; }
   static bool IsDecode(const RequestView& view) { return Missing(view) == 1; }
+
+  /// Most urgent first, then in order of admission: who comes last loses the least progress and gives way first.
+  void Rank(std::span<const RequestView> running) {
+    kept_ = running.size();
+    order_.resize(kept_);
+    std::iota(order_.begin(), order_.end(), 0u);
+    std::ranges::sort(order_, {}, [&](uint32_t i) { return std::pair(running[i].priority, i); });
+  }
+  const RequestView& At(std::span<const RequestView> running, size_t rank) const { return running[order_[rank]]; }
 
   uint32_t BlocksFor(const RequestView& view, uint32_t tokens) const {
     uint32_t wanted = (view.tokens_computed + tokens + left_.block_tokens - 1) / left_.block_tokens;
@@ -49,19 +59,18 @@ class ChunkedPolicy final : public SchedulerPolicy {
   void AdvanceRunning(std::span<const RequestView> running, size_t i, uint32_t missing, StepDecision& decision) {
     uint32_t tokens = ChunkOf(missing);
     if (tokens == 0 || left_.requests_max == 0) return;
-    while (BlocksFor(running[i], tokens) > left_.blocks_free) {
+    while (BlocksFor(At(running, i), tokens) > left_.blocks_free) {
       if (kept_ == i + 1) {
         if (i == 0) return;  // Alone and still short: the engine refuses what cannot fit, so frames will come back.
-        Preempt(running[i], decision);
+        Preempt(At(running, i), decision);
         return;
       }
-      Preempt(running[kept_ - 1], decision);
+      Preempt(At(running, kept_ - 1), decision);
     }
-    Take(running[i], tokens, decision);
+    Take(At(running, i), tokens, decision);
   }
 
-  /// Takes the youngest running request off, with what this step had planned for it. REQUIRES: it is running[kept_ -
-  /// 1].
+  /// Takes a running request off, with what this step had planned for it. REQUIRES: it is the last of those kept.
   void Preempt(const RequestView& view, StepDecision& decision) {
     --kept_;
     decision.preempt.push_back(view.id);
@@ -86,7 +95,8 @@ class ChunkedPolicy final : public SchedulerPolicy {
 
   ChunkedOptions options_;
   StepBudget left_;
-  size_t kept_ = 0;  ///< Running requests that are not preempted: the first kept_.
+  std::vector<uint32_t> order_;  ///< Of the running requests, by rank.
+  size_t kept_ = 0;              ///< Those that are not preempted: the first kept_ of the order.
 };
 
 }  // namespace

@@ -35,6 +35,19 @@ TEST(ChunkedPolicy, DecodesGoFirstAndPromptsFillTheRest) {
   EXPECT_EQ(decision.advance.front().request, RequestId{2});
 }
 
+TEST(ChunkedPolicy, PreemptsTheLeastUrgentBeforeTheYoungest) {
+  auto policy = NewChunkedPolicy({});
+  StepDecision decision;
+  StepBudget budget = kBudget;
+  budget.blocks_free = 0;
+  std::vector<RequestView> running{View(1, 33, 32), View(2, 65, 64), View(3, 30, 29)};
+  running[1].priority = 200;
+  policy->Decide(running, {}, budget, TimeNs{0}, decision);
+  EXPECT_EQ(decision.preempt, std::vector<RequestId>{RequestId{2}});
+  EXPECT_EQ(TokensOf(decision, 1), 1u);
+  EXPECT_EQ(TokensOf(decision, 3), 1u);
+}
+
 TEST(ChunkedPolicy, NobodyOvertakesInTheQueue) {
   auto policy = NewChunkedPolicy({});
   StepDecision decision;
