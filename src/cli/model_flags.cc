@@ -34,8 +34,10 @@ void Advise(const runtime::Runtime& runtime, const runtime::RuntimeOptions& opti
   }
   const exec::Weights& weights = runtime.executor->weights();
   if (weights.report().source == exec::WeightSource::kModel && !weights.report().cache_path.empty()) {
-    fmt::print(stderr, "note: for the next start {} of packed weights are kept in {} (--packed-cache off: never)\n",
-               FormatByteSize(weights.packed_bytes()), weights.report().cache_path);
+    fmt::print(
+        stderr,
+        "note: {} of packed weights go to {} in the background, for the next start (--packed-cache off: never)\n",
+        FormatByteSize(weights.packed_bytes()), weights.report().cache_path);
   }
   const uint32_t trained = runtime.model->spec.context_length;
   if (options.context_tokens_max > trained) {
@@ -56,8 +58,15 @@ void ReportCache(const std::string& /*path*/, const absl::Status& status) {
 void AddModelFlags(CLI::App& command, ModelFlags& flags) {
   command.add_option("-t,--threads", flags.runtime.threads, "Threads that compute; 0 = one per core")
       ->transform(WholeNumber(0, 1024));
-  command.add_option("--isa", flags.runtime.isa, "Instruction set: reference, avx2, avx512 or amx; else the fastest");
-  command.add_option("--kv-memory", flags.kv_memory, "Memory for keys and values, e.g. 4GiB; else by what is free");
+  command.add_option("--isa", flags.runtime.isa, "Instruction set: reference, avx2, avx512 or amx; else the fastest")
+      ->check(CLI::IsMember({"reference", "avx2", "avx512", "amx"}));
+  command.add_option("--kv-memory", flags.kv_memory, "Memory for keys and values, e.g. 4GiB; else by what is free")
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            const absl::StatusOr<uint64_t> bytes = ParseByteSize(text);
+            return bytes.ok() ? std::string() : std::string(bytes.status().message());
+          },
+          "SIZE"));
   command.add_option("--kv-type", flags.kv_type, "How keys and values are kept: f16, or q8 in half the memory")
       ->check(CLI::IsMember({std::string(KvTypeName(KvType::kF16)), std::string(KvTypeName(KvType::kQ8))}))
       ->capture_default_str();

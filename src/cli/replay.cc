@@ -43,6 +43,9 @@ absl::Status Replay(const ReplayFlags& flags) {
   }
   KVIST_ASSIGN_OR_RETURN(const lab::CacheReplayResult result,
                          lab::ReplayCache(trace, {.blocks = static_cast<uint32_t>(blocks), .buckets = flags.buckets}));
+  if (result.requests == 0) {
+    return absl::InvalidArgumentError(Cat("none of the ", result.refused, " requests fits ", blocks, " blocks"));
+  }
   const uint64_t cached = result.prompt_tokens - result.computed_tokens;
   if (flags.json) {
     const boost::json::object out = {{"requests", result.requests},
@@ -54,7 +57,7 @@ absl::Status Replay(const ReplayFlags& flags) {
                                      {"clairvoyant_computed_tokens", result.clairvoyant_computed_tokens},
                                      {"blocks", blocks},
                                      {"working_set_blocks", result.distinct_blocks},
-                                     {"forgotten_blocks", result.forgotten_blocks},
+                                     {"evicted_blocks", result.evicted_blocks},
                                      {"empty_share", result.empty_share}};
     fmt::print("{}\n", boost::json::serialize(out));
     return absl::OkStatus();
@@ -65,14 +68,15 @@ absl::Status Replay(const ReplayFlags& flags) {
   };
   fmt::print("{} requests, {} prompt tokens; {} blocks of {} tokens for a working set of {}\n", result.requests,
              result.prompt_tokens, blocks, kv::kBlockTokens, result.distinct_blocks);
-  if (result.refused > 0) fmt::print("{} more requests do not fit and were refused\n", result.refused);
+  if (result.refused > 0)
+    fmt::print("{} more requests do not fit; they are in none of these figures\n", result.refused);
   fmt::print("\n");
   fmt::print("{:<38}{:>14}{:>11}\n", "prompt tokens computed", "tokens", "of all");
   line("with this memory", result.computed_tokens);
   line("if it knew the future", result.clairvoyant_computed_tokens);
   line("with room for everything", result.infinite_computed_tokens);
-  fmt::print("\n{} blocks forgotten; {:.2f} % of the slots of a running request's frames are empty\n",
-             result.forgotten_blocks, 100 * result.empty_share);
+  fmt::print("\n{} blocks evicted; {:.2f} % of the slots of a running request's frames are empty\n",
+             result.evicted_blocks, 100 * result.empty_share);
   return absl::OkStatus();
 }
 
@@ -82,7 +86,10 @@ void AddReplay(CLI::App& app, int& exit_code) {
   auto* command =
       app.add_subcommand("replay", "Recorded requests through the KV memory: what a cache of some size saves");
   auto flags = std::make_shared<ReplayFlags>();
-  command->add_option("--trace", flags->traces, "Trace files: Mooncake's JSON lines, or agent sessions (one a file)")
+  command
+      ->add_option(
+          "--trace", flags->traces,
+          "Trace files: Mooncake's JSON lines, or agent sessions (one a file), merged by the time of their requests")
       ->required()
       ->check(CLI::ExistingFile);
   command->add_option("--blocks", flags->blocks, "Blocks of 16 tokens that memory holds; 0 = by --share")

@@ -189,7 +189,9 @@ void AddEngineFlags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--chunk", options.chunk_tokens_max, "Prompt tokens of one request in one step")
       ->transform(WholeNumber(1, 1 << 16))
       ->capture_default_str();
-  command.add_option("--policy", options.policy, PolicyHelp())->capture_default_str();
+  std::vector<std::string> policies;
+  for (const sched::PolicyEntry& policy : sched::Policies()) policies.emplace_back(policy.name);
+  command.add_option("--policy", options.policy, PolicyHelp())->check(CLI::IsMember(policies))->capture_default_str();
   command.add_flag("--no-cache", flags.no_reuse, "Do not keep keys and values of finished requests for later prompts");
 }
 

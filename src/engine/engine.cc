@@ -158,7 +158,7 @@ void Engine::Admit(std::unique_ptr<Request> request) {
     const uint32_t live = kv::LiveText::After(prompt, request->input.ops).live_tokens();
     request->usage.dropped_tokens = prompt - live;
     request->output_max = std::min(request->input.max_tokens, context_tokens_max_ - live);
-    request->blocks_spared = kv::BlocksFor(prompt) - kv::LiveText::Peak(prompt, request->input.ops).blocks;
+    SetBlocksSpared(*request);
     FindLeader(*request);
   }
   if (status.ok() && request->NeedsCounts()) {
@@ -169,6 +169,11 @@ void Engine::Admit(std::unique_ptr<Request> request) {
   waiting_.push_back(std::move(request));
   if (!status.ok()) Finish(id, FinishReason::kError, status);
   if (nothing_to_do) Finish(id, FinishReason::kLength);
+}
+
+void Engine::SetBlocksSpared(Request& request) const {
+  request.blocks_spared =
+      kv::BlocksFor(request.known()) - kv::LiveText::Peak(request.known(), request.input.ops).blocks;
 }
 
 /// Two requests that would compute the same beginning at once: the later one waits until the earlier one has it.
@@ -317,6 +322,7 @@ void Engine::Preempt(Request& request) {
   memory_.End(request.id);
   request.has_memory = false;
   request.computed = 0;
+  SetBlocksSpared(request);  // The text has grown.
   ++work_.preemptions;
   auto it = std::ranges::find(running_, request.id, [](const auto& r) { return r->id; });
   std::unique_ptr<Request> moved = std::move(*it);
@@ -363,15 +369,16 @@ bool Engine::StartStep() {
 
   for (const RequestId id : decision_.preempt) Preempt(*FindRequest(id));
   plan_.Clear();
-  bool short_of_frames = false;
   for (const sched::Advance& advance : decision_.advance) {
     Request* request = FindRequest(advance.request);
     if (!request->has_memory) Begin(*request);
-    short_of_frames |= !AddSlice(*request, std::min(advance.tokens, request->known() - request->computed));
+    AddSlice(*request, std::min(advance.tokens, request->known() - request->computed));
   }
   if (plan_.slices.empty()) {
-    if (short_of_frames) GiveWay();
-    return short_of_frames || !decision_.preempt.empty();
+    if (!decision_.preempt.empty()) return true;
+    if (running_.empty()) return false;
+    GiveWay();
+    return true;
   }
   plan_.id = StepId{next_step_++};
   work_.last_step_at = clock_.Now();
@@ -389,10 +396,11 @@ bool Engine::StartStep() {
 void Engine::GiveWay() {
   Request& last = *running_.back();
   if (running_.size() > 1) return Preempt(last);
+  if (last.output_count() > 0) return Finish(last.id, FinishReason::kLength);
   Finish(last.id, FinishReason::kError,
-         absl::ResourceExhaustedError(Cat("the view of ", memory_.LiveTokens(last.id), " tokens does not fit ",
-                                          memory_.frames_count(), " blocks of ", kv::kBlockTokens,
-                                          ": operations left too many blocks partly used")));
+         absl::InvalidArgumentError(Cat("the view of ", memory_.LiveTokens(last.id), " tokens does not fit ",
+                                        memory_.frames_count(), " blocks of ", kv::kBlockTokens,
+                                        ": operations left too many blocks partly used")));
 }
 
 /// Gives a waiting request its place in memory, on what is cached of its text.
@@ -410,12 +418,12 @@ void Engine::Begin(Request& request) {
   waiting_.erase(it);
 }
 
-/// @return false when there are no frames for it; then the request has no part in this step.
-bool Engine::AddSlice(Request& request, uint32_t tokens) {
+/// When there are no frames for it, the request has no part in this step.
+void Engine::AddSlice(Request& request, uint32_t tokens) {
   tokens = std::min(tokens, memory_.TokensUntilOp(request.id));
   if (!memory_.Reserve(request.id, request.computed + tokens)) {
     const uint32_t fits = memory_.BlocksHeld(request.id) * kv::kBlockTokens - request.computed;
-    if (fits == 0) return false;
+    if (fits == 0) return;
     tokens = std::min(tokens, fits);
   }
   if (const std::optional<kv::PendingCopy> copy = memory_.TakeCopy(request.id)) {
@@ -447,7 +455,6 @@ bool Engine::AddSlice(Request& request, uint32_t tokens) {
   }
   plan_.slices.push_back(slice);
   request.in_step = true;
-  return true;
 }
 
 void Engine::PublishStats() {
@@ -457,7 +464,7 @@ void Engine::PublishStats() {
   const kv::FrameCounts counts = memory_.counts();
   work_.kv_frames_free = counts.free;
   work_.kv_frames_cached = counts.cached;
-  work_.kv_forgotten_blocks = memory_.stats().forgotten_blocks;
+  work_.kv_evicted_blocks = memory_.stats().evicted_blocks;
   work_.kv_copied_blocks = memory_.stats().copied_blocks;
   work_.kv_dropped_tokens = memory_.stats().dropped_tokens;
   work_.kv_empty_slots = memory_.EmptySlots();

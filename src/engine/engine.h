@@ -40,13 +40,13 @@ struct EngineStats {
   uint64_t prompt_tokens = 0, cached_tokens = 0, computed_tokens = 0, generated_tokens = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   uint64_t kv_frames = 0, kv_frames_free = 0, kv_frames_cached = 0;
-  uint64_t kv_forgotten_blocks = 0;  ///< Cached ones whose frame was wanted.
-  uint64_t kv_copied_blocks = 0;     ///< On write: part of a block was shared.
-  uint64_t kv_dropped_tokens = 0;    ///< By operations on the cache.
-  uint64_t kv_empty_slots = 0;       ///< Tokens that would fit frames of running sequences.
-  uint64_t waited_for_prefix = 0;    ///< Requests held back while another computed their beginning.
-  uint64_t step_ns = 0;              ///< Sum of step times.
-  TimeNs last_step_at{0};            ///< Start of the running step, or end of the last one.
+  uint64_t kv_evicted_blocks = 0;  ///< Cached ones whose frame was wanted.
+  uint64_t kv_copied_blocks = 0;   ///< On write: part of a block was shared.
+  uint64_t kv_dropped_tokens = 0;  ///< By operations on the cache.
+  uint64_t kv_empty_slots = 0;     ///< Tokens that would fit frames of running sequences.
+  uint64_t waited_for_prefix = 0;  ///< Requests held back while another computed their beginning.
+  uint64_t step_ns = 0;            ///< Sum of step times.
+  TimeNs last_step_at{0};          ///< Start of the running step, or end of the last one.
 };
 
 class Engine {
@@ -99,7 +99,8 @@ class Engine {
   void GiveWay();
   void ApplyCancel(RequestId id);
   void Preempt(Request& request);
-  bool AddSlice(Request& request, uint32_t tokens);
+  void AddSlice(Request& request, uint32_t tokens);
+  void SetBlocksSpared(Request& request) const;
   void ApplySlice(const step::StepResult& result, uint32_t slice_index, uint32_t sampled_index,
                   uint32_t logprobs_index);
   void Finish(RequestId id, FinishReason reason, absl::Status status = absl::OkStatus());

@@ -162,6 +162,30 @@ TEST(EngineCache, DroppingAlmostEverythingAndInsideABlockWorks) {
   }
 }
 
+TEST(EngineCache, WhoIsAloneAndOutOfFramesEndsAndTheNextIsServed) {
+  Bench bench({.frames = 32});  // 512 tokens.
+  GenerationRequest request = Greedy(RandomPrompt(500, 11), 40);
+  request.ops = {Drop(500, 8, 24)};  // Two blocks stay half used: fewer tokens fit than the view would have room for.
+  const Answer answer = bench.Solo(request);
+  EXPECT_EQ(answer.finish, FinishReason::kLength);
+  EXPECT_GT(answer.tokens.size(), 8u);
+  EXPECT_EQ(bench.Solo(Greedy(RandomPrompt(40, 12))).finish, FinishReason::kLength);
+  bench.ExpectNoLeak();
+}
+
+TEST(EngineCache, WhoWasPreemptedAfterDroppingComesBack) {
+  Bench bench({.frames = 40});
+  GenerationRequest dropping = Greedy(RandomPrompt(400, 13), 350);
+  dropping.ops = {Drop(400, 0, 390)};
+  const Answer expected = Bench({}).Solo(dropping);
+  const RequestId first = bench.Submit(Greedy(RandomPrompt(16, 14), 500)), second = bench.Submit(dropping);
+  bench.Finish();
+  EXPECT_EQ(bench.Of(first).finish, FinishReason::kLength);
+  EXPECT_EQ(bench.Of(second).tokens, expected.tokens);
+  EXPECT_GT(bench.engine().Stats().preemptions, 0u);
+  bench.ExpectNoLeak();
+}
+
 TEST(EngineCache, RefusesMalformedOperations) {
   Bench bench({});
   for (const kv::CacheOp& op : {Drop(40, 10, 10), Drop(40, 30, 50), Drop(200, 10, 20)}) {

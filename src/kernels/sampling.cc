@@ -176,7 +176,7 @@ void KeepNucleus(std::span<const float> logits, float top_p, double total, Sampl
   for (size_t begin = 0; begin < weights.size(); begin += kChunk) {
     const size_t end = std::min(weights.size(), begin + kChunk);
     uint32_t any = 0;  // A loop of vectors first: most chunks have none.
-    for (size_t i = begin; i < end; ++i) any += (weights[i] >= low) & (weights[i] < high) ? 1 : 0;
+    for (size_t i = begin; i < end; ++i) any += uint32_t{weights[i] >= low} & uint32_t{weights[i] < high};
     for (size_t i = begin; any > 0; ++i) {
       if (!(weights[i] >= low) || !(weights[i] < high)) continue;
       scratch.ranked.push_back({logits[i], weights[i], static_cast<uint32_t>(i)});
@@ -186,8 +186,9 @@ void KeepNucleus(std::span<const float> logits, float top_p, double total, Sampl
   if (scratch.ranked.empty()) return;
   const Candidate edge = EdgeAmong(scratch.ranked, mass, target);
   for (size_t i = 0; i < weights.size(); ++i) {
-    const bool keeps = (logits[i] > edge.logit) | ((logits[i] == edge.logit) & (i <= edge.token));
-    weights[i] = keeps ? weights[i] : 0.0f;
+    const uint32_t keeps =
+        uint32_t{logits[i] > edge.logit} | (uint32_t{logits[i] == edge.logit} & uint32_t{i <= edge.token});
+    weights[i] = keeps != 0 ? weights[i] : 0.0f;
   }
 }
 

@@ -138,7 +138,7 @@ std::optional<FrameId> KvMemory::TakeFrame(SpanId span, uint32_t block) {
     if (pool_.state(other) == FrameState::kCached) pool_.Forget(other);  // Else who copies from it frees it.
   }
   pool_.SetRetention(*frame, Retention::kNormal);
-  stats_.forgotten_blocks += 1 + evicted_.size();
+  stats_.evicted_blocks += 1 + evicted_.size();
   return frame;
 }
 

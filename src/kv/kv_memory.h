@@ -41,7 +41,7 @@ struct KvMemoryOptions {
 
 /// Totals since the start.
 struct KvMemoryStats {
-  uint64_t lookup_tokens = 0, hit_tokens = 0, forgotten_blocks = 0;
+  uint64_t lookup_tokens = 0, hit_tokens = 0, evicted_blocks = 0;
   uint64_t copied_blocks = 0;   ///< On write.
   uint64_t dropped_tokens = 0;  ///< By operations.
 };

@@ -42,6 +42,16 @@ TEST(KvMemory, NamespacesNeverShare) {
   memory.CheckInvariants();
 }
 
+TEST(KvMemory, NamespacesThatNobodyUsesLeaveNothingBehind) {
+  KvMemory memory({.frames_count = 16});
+  for (uint64_t i = 0; i < 100; ++i) {
+    Fill(memory, RequestId{i}, Tokens(33), /*cache_namespace=*/i);
+    memory.End(RequestId{i});
+    memory.CheckInvariants();
+  }
+  EXPECT_LE(memory.tree().roots_count(), 6u);  // 16 frames hold the blocks of five texts.
+}
+
 TEST(KvMemory, SameBlockAfterAnotherHistoryIsAnotherBlock) {
   KvMemory memory({.frames_count = 16});
   std::vector<TokenId> first = Tokens(33), second = Tokens(33);
@@ -80,7 +90,7 @@ TEST(KvMemory, ForgetsTheDeepestBlockOfTheOldestSequenceFirst) {
   Fill(memory, RequestId{1}, Tokens(64));
   memory.End(RequestId{1});
   Fill(memory, RequestId{2}, Tokens(16, 500));  // Takes one frame: the fourth block of the first sequence.
-  EXPECT_EQ(memory.stats().forgotten_blocks, 1u);
+  EXPECT_EQ(memory.stats().evicted_blocks, 1u);
   EXPECT_EQ(memory.Begin(RequestId{3}, 0, Tokens(64)), 48u);
   memory.CheckInvariants();
 }

@@ -40,6 +40,7 @@ NodeId PrefixTree::Root(uint64_t cache_namespace) {
   const auto [it, inserted] = roots_.try_emplace(cache_namespace, 0);
   if (inserted) {
     it->second = NewNode();
+    nodes_[it->second].cache_namespace = cache_namespace;
     --nodes_count_;
   }
   return NodeId{it->second};
@@ -294,6 +295,16 @@ void PrefixTree::RemoveTrailingHoles(uint32_t index) {
     Detach(index);
     index = parent;
   }
+  RemoveEmptyRoot(index);
+}
+
+/// Namespaces come and go with their salts.
+void PrefixTree::RemoveEmptyRoot(uint32_t index) {
+  const Node& node = nodes_[index];
+  if (!node.is_root() || !node.children.empty() || node.anchors > 0) return;
+  roots_.erase(node.cache_namespace);
+  ++nodes_count_;  // Roots are not counted.
+  FreeNode(index);
 }
 
 void PrefixTree::RemoveSubtree(uint32_t index, std::vector<FrameId>& out) {

@@ -56,7 +56,8 @@ class PrefixTree {
   /// @param frames_count  of the pool whose frames it names.
   PrefixTree(SpanTable& spans, uint32_t frames_count);
 
-  /// Node that texts of a namespace start from.
+  /// Node that texts of a namespace start from. To be anchored before anything else is asked: a root that nobody needs
+  /// goes.
   NodeId Root(uint64_t cache_namespace);
 
   /// Fills `path` with the edges of the longest match below `root`, holes included. No allocation once `path` has
@@ -92,6 +93,7 @@ class PrefixTree {
 
   size_t blocks_count() const { return blocks_count_; }  ///< With a frame.
   size_t nodes_count() const { return nodes_count_; }    ///< Roots not counted.
+  size_t roots_count() const { return roots_.size(); }
 
   /// A node as `GET /kvist/memory` shows it.
   struct NodeView {
@@ -106,6 +108,7 @@ class PrefixTree {
   static constexpr uint32_t kNone = UINT32_MAX;
   struct Node {
     uint32_t parent = kNone;
+    uint64_t cache_namespace = 0;    ///< Of a root.
     std::vector<uint32_t> children;  ///< In order of their first block's key.
     std::vector<TokenId> tokens;
     std::vector<CacheOp> ops;  ///< With `at` in [text_begin, text_begin + tokens.size()).
@@ -141,6 +144,7 @@ class PrefixTree {
   void Detach(uint32_t index);
   void Truncate(Node& node, uint32_t blocks);
   void RemoveTrailingHoles(uint32_t index);
+  void RemoveEmptyRoot(uint32_t index);
   std::optional<FrameId> TakeSuperseded(Node& parent, const TextKey& text, size_t position);
 
   SpanTable& spans_;

@@ -145,7 +145,7 @@ absl::StatusOr<CacheReplayResult> ReplayCache(const workload::Trace& trace, cons
     empty += static_cast<double>(memory.EmptySlots()) / in_use;
     memory.End(id);
   }
-  result.forgotten_blocks = memory.stats().forgotten_blocks;
+  result.evicted_blocks = memory.stats().evicted_blocks;
   result.empty_share = requests.empty() ? 0 : empty / static_cast<double>(requests.size());
   result.infinite_computed_tokens = InfiniteCache(requests, &result.distinct_blocks);
   result.clairvoyant_computed_tokens = Clairvoyant(requests, options.blocks).Run();

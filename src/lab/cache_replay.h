@@ -21,7 +21,7 @@ struct CacheReplayResult {
   uint64_t requests = 0, refused = 0;  ///< Refused: longer than the whole pool; not in any other figure.
   uint64_t prompt_tokens = 0;
   uint64_t computed_tokens = 0;              ///< By KvMemory.
-  uint64_t forgotten_blocks = 0;             ///< By KvMemory.
+  uint64_t evicted_blocks = 0;               ///< By KvMemory.
   uint64_t infinite_computed_tokens = 0;     ///< With room for everything.
   uint64_t clairvoyant_computed_tokens = 0;  ///< With the same pool, and knowing which block is needed last.
   uint64_t distinct_blocks = 0;              ///< All that is ever cached: the working set.

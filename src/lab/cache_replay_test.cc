@@ -27,7 +27,7 @@ TEST(CacheReplay, WithRoomForEverythingComputesWhatAnInfiniteCacheDoes) {
   const CacheReplayResult result = *ReplayCache(Sessions(4, 10, 1), {.blocks = 4096, .buckets = 64});
   EXPECT_EQ(result.computed_tokens, result.infinite_computed_tokens);
   EXPECT_EQ(result.clairvoyant_computed_tokens, result.infinite_computed_tokens);
-  EXPECT_EQ(result.forgotten_blocks, 0u);
+  EXPECT_EQ(result.evicted_blocks, 0u);
   EXPECT_LT(result.computed_tokens, result.prompt_tokens / 3);
 }
 

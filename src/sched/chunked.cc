@@ -47,6 +47,14 @@ class ChunkedPolicy final : public SchedulerPolicy {
     return wanted > view.blocks_held ? wanted - view.blocks_held : 0;
   }
 
+  /// The most of `tokens` that the free blocks have room for.
+  uint32_t Fitting(const RequestView& view, uint32_t tokens) const {
+    const uint64_t room = (uint64_t{view.blocks_held} + left_.blocks_free) * left_.block_tokens;
+    return room <= view.tokens_computed
+               ? 0
+               : static_cast<uint32_t>(std::min<uint64_t>(tokens, room - view.tokens_computed));
+  }
+
   uint32_t ChunkOf(uint32_t missing) const { return std::min({missing, options_.chunk_tokens_max, left_.tokens_max}); }
 
   void Take(const RequestView& view, uint32_t tokens, StepDecision& decision) {
@@ -61,9 +69,10 @@ class ChunkedPolicy final : public SchedulerPolicy {
     if (tokens == 0 || left_.requests_max == 0) return;
     while (BlocksFor(At(running, i), tokens) > left_.blocks_free) {
       if (kept_ == i + 1) {
-        if (i == 0) return;  // Alone and still short: the engine refuses what cannot fit, so frames will come back.
-        Preempt(At(running, i), decision);
-        return;
+        if (i > 0) return Preempt(At(running, i), decision);
+        tokens = Fitting(At(running, i), tokens);  // Alone and still short: as far as it goes.
+        if (tokens == 0) return;
+        break;
       }
       Preempt(At(running, kept_ - 1), decision);
     }
@@ -86,8 +95,14 @@ class ChunkedPolicy final : public SchedulerPolicy {
   bool Admit(const RequestView& view, StepDecision& decision) {
     uint32_t tokens = ChunkOf(Missing(view));
     if (tokens == 0 || left_.requests_max == 0) return false;
-    // The whole known text must fit beside the others, or the request would be preempted before its first token.
-    if (BlocksFor(view, Missing(view)) > left_.blocks_free) return false;
+    // The whole known text must fit beside the others, or the request would be preempted before its first token. Who is
+    // alone starts all the same: nothing else would ever give it room.
+    if (BlocksFor(view, Missing(view)) > left_.blocks_free) {
+      tokens = Fitting(view, tokens);
+      if (kept_ > 0 || !decision.advance.empty() || tokens == 0) return false;
+      Take(view, tokens, decision);
+      return false;
+    }
     left_.blocks_free -= BlocksFor(view, Missing(view)) - BlocksFor(view, tokens);
     Take(view, tokens, decision);
     return true;

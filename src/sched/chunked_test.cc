@@ -53,9 +53,13 @@ TEST(ChunkedPolicy, NobodyOvertakesInTheQueue) {
   StepDecision decision;
   StepBudget budget = kBudget;
   budget.blocks_free = 10;
-  std::vector<RequestView> waiting{View(1, 400, 0), View(2, 5, 0)};
+  std::vector<RequestView> running{View(3, 33, 32)}, waiting{View(1, 400, 0), View(2, 5, 0)};
+  policy->Decide(running, waiting, budget, TimeNs{0}, decision);
+  EXPECT_EQ(TokensOf(decision, 1) + TokensOf(decision, 2), 0u);
+  // Who would be alone starts with what there is room for: nothing else would ever make any.
   policy->Decide({}, waiting, budget, TimeNs{0}, decision);
-  EXPECT_TRUE(decision.advance.empty());
+  EXPECT_EQ(TokensOf(decision, 1), 64u);
+  EXPECT_EQ(TokensOf(decision, 2), 0u);
 }
 
 TEST(ChunkedPolicy, PreemptsTheYoungestWhenBlocksRunOut) {

@@ -72,9 +72,8 @@ class SchedulerPolicy {
 };
 
 /// Decode first, then fill the remaining token budget with prefill chunks in order of arrival, so a long prompt never
-/// stalls running decodes. When blocks run out, the least urgent request is preempted, of several the one admitted last.
-/// Source: Agrawal et al., "Taming
-/// Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", OSDI 2024.
+/// stalls running decodes. When blocks run out, the least urgent request is preempted, of several the one admitted
+/// last. Source: Agrawal et al., "Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", OSDI 2024.
 struct ChunkedOptions {
   uint32_t chunk_tokens_max = 512;  ///< Of one request in one step.
 };

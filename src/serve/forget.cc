@@ -51,6 +51,10 @@ absl::Status ReadForgetRules(const Fields& own, ForgetRules& rules) {
   KVIST_ASSIGN_OR_RETURN(const json::object* turns, own.ReadObject("keep_turns"));
   if (turns == nullptr) return absl::OkStatus();
   const Fields fields(*turns, own.NameOf("keep_turns"));
+  for (const auto& member : *turns) {
+    if (member.key() == "first" || member.key() == "last") continue;
+    return fields.Bad(Shortened(member.key()), "is not known; known are 'first' and 'last'");
+  }
   rules.keep_turns_first = 0;
   if (fields.Find("last") == nullptr) return fields.Bad("last", "is missing");
   KVIST_RETURN_IF_ERROR(fields.Read("first", 0, INT32_MAX, rules.keep_turns_first));

@@ -70,7 +70,7 @@ std::string MemoryBody(const engine::MemorySnapshot& snapshot) {
                               {{"lookup_tokens", stats.lookup_tokens},
                                {"hit_tokens", stats.hit_tokens},
                                {"dropped_tokens", stats.dropped_tokens},
-                               {"forgotten_blocks", stats.forgotten_blocks},
+                               {"evicted_blocks", stats.evicted_blocks},
                                {"copied_blocks", stats.copied_blocks}}},
                              {"requests", RequestsOf(snapshot)},
                              {"nodes_total", snapshot.nodes.size()},

@@ -93,7 +93,9 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, Sessions& 
                             .tools = std::move(request.tools),
                             .extra = std::move(request.template_extra),
                             .now_unix_s = now_unix_s};
-  if (model.chat_bytes && body.size() > model.prompt_bytes_max) {  // A template may leave out most of what was sent.
+  // A template may leave out most of what was sent, and most of what is marked is out of the view.
+  const bool forgets = !request.forgotten.empty() || !request.options.forget.session.empty();
+  if (model.chat_bytes && !forgets && body.size() > model.prompt_bytes_max) {
     const absl::StatusOr<size_t> bytes = model.chat_bytes(inputs);
     if (bytes.ok()) KVIST_RETURN_IF_ERROR(CheckBytes(model, *bytes, "messages"));
   }
@@ -122,10 +124,15 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, Sessions& 
 absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, std::string_view body, int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(CompletionRequest request, ParseCompletionRequest(body, ContextOf(model)));
   const std::string* text = std::get_if<std::string>(&request.prompt);
-  if (text != nullptr) KVIST_RETURN_IF_ERROR(CheckBytes(model, text->size(), "prompt"));
+  const std::vector<kv::CacheOp>& ops = request.options.generation.ops;
+  if (text != nullptr && ops.empty()) KVIST_RETURN_IF_ERROR(CheckBytes(model, text->size(), "prompt"));
   std::vector<TokenId> prompt =
       text != nullptr ? EncodeText(*model.tokenizer, *text) : std::get<std::vector<TokenId>>(request.prompt);
-  KVIST_RETURN_IF_ERROR(CheckLength(model, prompt.size(), "prompt"));
+  const uint32_t tokens = static_cast<uint32_t>(prompt.size());
+  KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, ops).tokens, "prompt"));
+  if (!ops.empty() && ops.back().at > tokens) {
+    return BadParam("kvist.drop", Cat("'kvist.drop' drops after ", ops.back().at, " tokens of a prompt of ", tokens));
+  }
   std::string echo;
   if (request.echo) {
     std::string bytes = text != nullptr ? *text : model.tokenizer->Decode(prompt);

@@ -144,6 +144,11 @@ absl::Status ReadOperations(const Fields& own, std::vector<kv::CacheOp>& ops) {
       return BadParam(place, Cat("'", place, "' must be an object, not ", JsonKindName((*given)[i])));
     }
     const Fields range((*given)[i].get_object(), place);
+    for (const auto& member : range.object()) {
+      const std::string_view key = member.key();
+      if (key == "begin" || key == "end" || key == "at" || key == "reposition") continue;
+      return range.Bad(Shortened(key), "is not known; known are 'begin', 'end', 'at' and 'reposition'");
+    }
     for (const std::string_view needed : {"begin", "end", "at"}) {
       if (range.Find(needed) == nullptr) return range.Bad(needed, "is missing");
     }
@@ -159,7 +164,7 @@ absl::Status ReadOperations(const Fields& own, std::vector<kv::CacheOp>& ops) {
     ops.push_back(op);
   }
   const std::string fault = kv::FindFault(ops);
-  return fault.empty() ? absl::OkStatus() : own.Bad("drop", Cat("is not in order: ", fault));
+  return fault.empty() ? absl::OkStatus() : own.Bad("drop", Cat("cannot be done: ", fault));
 }
 
 absl::Status ReadOwnFields(const Fields& body, RequestOptions& options) {
@@ -322,8 +327,11 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(std::string_view text, 
   KVIST_RETURN_IF_ERROR(ReadMaxTokens(body, 0, request.options.generation.max_tokens));
   KVIST_RETURN_IF_ERROR(ReadCompletionLogprobs(body, request.options));
   KVIST_RETURN_IF_ERROR(ReadPrompt(body, context.vocab_size, request));
-  if (!request.options.forget.session.empty()) {
-    return BadParam("kvist.session", "'kvist.session' is for /v1/chat/completions; here name ranges in 'kvist.drop'");
+  const ForgetRules& forget = request.options.forget;
+  if (!forget.session.empty() || forget.keep_tool_results >= 0 || forget.keep_turns_last >= 0) {
+    return BadParam(
+        "kvist.session",
+        "'kvist.session' and rules for messages are for /v1/chat/completions; here name ranges in 'kvist.drop'");
   }
   std::string suffix;
   KVIST_RETURN_IF_ERROR(body.Read("suffix", suffix));

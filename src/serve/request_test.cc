@@ -156,6 +156,8 @@ TEST(ChatRequest, NamesTheParameterAtFault) {
       {R"("kvist":{"keep_tool_results":-1})", "kvist.keep_tool_results"},
       {R"("kvist":{"keep_turns":{"first":1}})", "kvist.keep_turns.last"},
       {R"("kvist":{"keep_turns":{"last":0}})", "kvist.keep_turns.last"},
+      {R"("kvist":{"keep_turns":{"last":1,"middle":2}})", "kvist.keep_turns.middle"},
+      {R"("kvist":{"drop":[{"begin":1,"end":2,"at":3,"x":1}]})", "kvist.drop[0].x"},
       {R"("kvist":{"drop":[{"begin":1,"end":2,"at":3}]})", "kvist.drop"},
       {R"("kvist":{"drop":[{"begin":1,"end":2}]})", "kvist.drop[0].at"},
       {R"("kvist":{"drop":[{"begin":2,"end":2,"at":3}]})", "kvist.drop"},

@@ -179,7 +179,7 @@ class Values(CliTest):
         for value in ("0", "0KiB", "2GiB"):
             self.fails(1, self.kvist("serve", MODEL, "--port", "0", "--max-body", value), "--max-body", value, "1 byte to 1.0 GiB")
         self.fails(1, self.kvist("serve", MODEL, "--port", "0", "--max-body", "many"), "--max-body", "many")
-        self.fails(1, self.kvist("run", MODEL, "-p", "x", "--kv-memory", "many"), "--kv-memory", "many")
+        self.fails(2, self.kvist("run", MODEL, "-p", "x", "--kv-memory", "many"), "--kv-memory", "many")
 
     def test_kv_type(self):
         for command in ("serve", "run", "bench", "eval", "perplexity"):
