@@ -1,6 +1,7 @@
 #include "kv/prefix_tree.h"
 
 #include <algorithm>
+#include <compare>
 #include <cstring>
 
 #include "base/check.h"
@@ -87,7 +88,7 @@ uint32_t PrefixTree::Common(const Node& node, const TextKey& text) const {
 
 size_t PrefixTree::ChildPosition(const Node& node, const TextKey& block) const {
   const auto it = std::ranges::partition_point(
-      node.children, [&](uint32_t child) { return CompareFirst(nodes_[child], block).order < 0; });
+      node.children, [&](uint32_t child) { return std::is_lt(CompareFirst(nodes_[child], block).order); });
   return static_cast<size_t>(it - node.children.begin());
 }
 
@@ -372,7 +373,7 @@ void PrefixTree::CheckInvariants() const {
       if (c == 0) continue;
       const size_t first = std::min<size_t>(child.tokens.size(), kBlockTokens);
       const TextKey key{std::span(child.tokens).first(first), OpsWithin(child.ops, child.text_begin, first)};
-      KVIST_CHECK(CompareFirst(nodes_[node.children[c - 1]], key).order < 0);
+      KVIST_CHECK(std::is_lt(CompareFirst(nodes_[node.children[c - 1]], key).order));
     }
     KVIST_CHECK(keepers == node.keepers && FindFault(node.ops).empty());
     order.insert(order.end(), node.children.begin(), node.children.end());
