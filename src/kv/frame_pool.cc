@@ -48,8 +48,7 @@ std::optional<FrameId> FramePool::TakeOldest(PageId id) {
       const uint32_t index = bucket.rings[retention].oldest;
       if (index == kNil) continue;
       Unlink(bucket, index);
-      entries_[index].state = FrameState::kReferenced;
-      entries_[index].references = 1;
+      entries_[index] = {.references = 1, .state = FrameState::kReferenced};
       --bucket.counts.cached;
       ++bucket.counts.referenced;
       return FrameId{index};

@@ -58,7 +58,7 @@ class FramePool {
   /// Cached -> free.
   void Forget(FrameId frame);
 
-  /// Class of a frame; a cached one becomes the most recently used of it. Allocate gives kNormal.
+  /// Class of a frame; a cached one becomes the most recently used of it. Allocate and TakeOldest give kNormal.
   void SetRetention(FrameId frame, Retention retention);
 
   FrameState state(FrameId frame) const { return entries_[frame.value].state; }

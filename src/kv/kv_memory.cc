@@ -137,7 +137,6 @@ std::optional<FrameId> KvMemory::TakeFrame(SpanId span, uint32_t block) {
   for (const FrameId other : evicted_) {
     if (pool_.state(other) == FrameState::kCached) pool_.Forget(other);  // Else who copies from it frees it.
   }
-  pool_.SetRetention(*frame, Retention::kNormal);
   stats_.evicted_blocks += 1 + evicted_.size();
   return frame;
 }
@@ -296,10 +295,6 @@ uint32_t KvMemory::BlocksHeld(RequestId id) const {
 
 uint32_t KvMemory::BlocksOwn(RequestId id) const {
   return static_cast<uint32_t>(spans_.Frames(SequenceOf(id).tail).size());
-}
-
-void KvMemory::SetRetention(RequestId id, Retention retention) {
-  VisitFrames(SequenceOf(id), [&](FrameId frame) { pool_.SetRetention(frame, retention); });
 }
 
 uint64_t KvMemory::EmptySlots() const {

@@ -107,9 +107,6 @@ class KvMemory {
   /// Frames that this sequence alone holds, as far as is known without counting: those it has written itself.
   uint32_t BlocksOwn(RequestId id) const;
 
-  /// How long what is in the view now stays cached afterwards: a cached frame of a lower class goes first.
-  void SetRetention(RequestId id, Retention retention);
-
   const SpanTable& spans() const { return spans_; }
   const PrefixTree& tree() const { return tree_; }
   FrameCounts counts() const { return pool_.counts(); }

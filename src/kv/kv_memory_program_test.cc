@@ -187,7 +187,6 @@ class World {
     AddOp(sequence.text, sequence.computed);
     if (!sequence.text.ops.empty() && sequence.text.ops.back().at == sequence.computed &&
         memory_.CommittedTokens(RequestId{id}) == sequence.computed) {
-      std::vector<ViewSegment> before;
       if (applied_[id] == sequence.text.ops.size()) return;
       applied_[id] = sequence.text.ops.size();
       memory_.Drop(RequestId{id}, sequence.text.ops.back());

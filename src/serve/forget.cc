@@ -11,6 +11,9 @@ namespace json = boost::json;
 
 namespace {
 
+constexpr std::string_view kMarks[] = {"drop", "ephemeral"};
+constexpr std::string_view kTurns[] = {"first", "last"};
+
 struct Mark {
   bool drop = false, ephemeral = false;
 };
@@ -22,10 +25,7 @@ absl::StatusOr<Mark> TakeMark(json::object& message, size_t index) {
   KVIST_ASSIGN_OR_RETURN(const json::object* given, fields.ReadObject("kvist"));
   if (given != nullptr) {
     const Fields own(*given, fields.NameOf("kvist"));
-    for (const auto& member : *given) {
-      if (member.key() == "drop" || member.key() == "ephemeral") continue;
-      return own.Bad(Shortened(member.key()), "is not known; known are 'drop' and 'ephemeral'");
-    }
+    KVIST_RETURN_IF_ERROR(own.RefuseUnknown(kMarks));
     KVIST_RETURN_IF_ERROR(own.Read("drop", mark.drop));
     KVIST_RETURN_IF_ERROR(own.Read("ephemeral", mark.ephemeral));
   }
@@ -51,10 +51,7 @@ absl::Status ReadForgetRules(const Fields& own, ForgetRules& rules) {
   KVIST_ASSIGN_OR_RETURN(const json::object* turns, own.ReadObject("keep_turns"));
   if (turns == nullptr) return absl::OkStatus();
   const Fields fields(*turns, own.NameOf("keep_turns"));
-  for (const auto& member : *turns) {
-    if (member.key() == "first" || member.key() == "last") continue;
-    return fields.Bad(Shortened(member.key()), "is not known; known are 'first' and 'last'");
-  }
+  KVIST_RETURN_IF_ERROR(fields.RefuseUnknown(kTurns));
   rules.keep_turns_first = 0;
   if (fields.Find("last") == nullptr) return fields.Bad("last", "is missing");
   KVIST_RETURN_IF_ERROR(fields.Read("first", 0, INT32_MAX, rules.keep_turns_first));

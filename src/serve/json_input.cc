@@ -1,5 +1,7 @@
 #include "serve/json_input.h"
 
+#include <algorithm>
+
 #include <cmath>
 #include <new>
 #include <utility>
@@ -148,6 +150,16 @@ absl::Status Fields::Read(std::string_view key, int64_t min, int64_t max, int64_
   const json::value* value = Find(key);
   if (value == nullptr) return absl::OkStatus();
   KVIST_ASSIGN_OR_RETURN(out, IntegerOf(*value, NameOf(key), min, max));
+  return absl::OkStatus();
+}
+
+absl::Status Fields::RefuseUnknown(std::span<const std::string_view> known) const {
+  for (const auto& member : *object_) {
+    if (std::ranges::find(known, std::string_view(member.key())) != known.end()) continue;
+    std::string names;
+    for (const std::string_view name : known) names += Cat(names.empty() ? "'" : ", '", name, "'");
+    return Bad(Shortened(member.key()), Cat("is not known; known are ", names));
+  }
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -68,7 +69,8 @@ class Fields {
   absl::StatusOr<const boost::json::array*> ReadArray(std::string_view key) const;
   absl::StatusOr<const boost::json::object*> ReadObject(std::string_view key) const;
 
-  const boost::json::object& object() const { return *object_; }
+  /// Errors: InvalidArgument for a member that is not one of `known`, naming it and them.
+  absl::Status RefuseUnknown(std::span<const std::string_view> known) const;
 
  private:
   absl::Status WrongKind(std::string_view key, std::string_view wanted, const boost::json::value& found) const;

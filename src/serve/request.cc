@@ -18,6 +18,8 @@ namespace {
 /// Of "kvist" in the body.
 constexpr std::string_view kOwnFields[] = {"cache_salt",     "priority",   "session", "keep_tool_results",
                                            "keep_ephemeral", "keep_turns", "drop"};
+/// Of a range in "kvist.drop".
+constexpr std::string_view kRangeFields[] = {"begin", "end", "at", "reposition"};
 constexpr size_t kOperationsMax = 4096;
 constexpr int64_t kStopStringsMax = 16;
 constexpr int64_t kStopTokensMax = 256;
@@ -144,11 +146,7 @@ absl::Status ReadOperations(const Fields& own, std::vector<kv::CacheOp>& ops) {
       return BadParam(place, Cat("'", place, "' must be an object, not ", JsonKindName((*given)[i])));
     }
     const Fields range((*given)[i].get_object(), place);
-    for (const auto& member : range.object()) {
-      const std::string_view key = member.key();
-      if (key == "begin" || key == "end" || key == "at" || key == "reposition") continue;
-      return range.Bad(Shortened(key), "is not known; known are 'begin', 'end', 'at' and 'reposition'");
-    }
+    KVIST_RETURN_IF_ERROR(range.RefuseUnknown(kRangeFields));
     for (const std::string_view needed : {"begin", "end", "at"}) {
       if (range.Find(needed) == nullptr) return range.Bad(needed, "is missing");
     }
@@ -174,12 +172,7 @@ absl::Status ReadOwnFields(const Fields& body, RequestOptions& options) {
   KVIST_ASSIGN_OR_RETURN(const json::object* given, body.ReadObject("kvist"));
   if (given != nullptr) {
     const Fields own(*given, "kvist");
-    for (const auto& member : *given) {
-      if (std::ranges::find(kOwnFields, std::string_view(member.key())) != std::end(kOwnFields)) continue;
-      std::string known;
-      for (const std::string_view field : kOwnFields) known += Cat(known.empty() ? "'" : ", '", field, "'");
-      return own.Bad(Shortened(member.key()), Cat("is not known; known are ", known));
-    }
+    KVIST_RETURN_IF_ERROR(own.RefuseUnknown(kOwnFields));
     KVIST_RETURN_IF_ERROR(own.Read("cache_salt", salt));
     KVIST_RETURN_IF_ERROR(ReadForgetRules(own, options.forget));
     KVIST_RETURN_IF_ERROR(ReadOperations(own, generation.ops));
