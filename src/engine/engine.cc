@@ -38,7 +38,7 @@ RequestId Engine::Submit(GenerationRequest request, EventSink sink) {
   {
     std::lock_guard lock(mutex_);
     if (!stopping_) {
-      inbox_.push_back({id, std::move(entry), nullptr});
+      inbox_.push_back({std::move(entry), nullptr});
       woken_ = true;
       wake_.notify_one();
       return id;
@@ -50,25 +50,31 @@ RequestId Engine::Submit(GenerationRequest request, EventSink sink) {
   return id;
 }
 
-void Engine::Cancel(RequestId id) {
+void Engine::Call(std::function<void()> call) {
   {
     std::lock_guard lock(mutex_);
-    inbox_.push_back({id, nullptr, nullptr});
+    inbox_.push_back({nullptr, std::move(call)});
     woken_ = true;
   }
   wake_.notify_one();
+}
+
+void Engine::Cancel(RequestId id) {
+  Call([this, id] { ApplyCancel(id); });
 }
 
 void Engine::Inspect(std::function<void(const MemorySnapshot&)> receive) {
-  {
-    std::lock_guard lock(mutex_);
-    inbox_.push_back({RequestId{}, nullptr, std::move(receive)});
-    woken_ = true;
-  }
-  wake_.notify_one();
+  Call([this, receive = std::move(receive)] { receive(TakeMemorySnapshot()); });
 }
 
-MemorySnapshot Engine::Snapshot() const {
+void Engine::Snapshot(RequestId id, std::function<void(std::optional<Capsule>)> receive) {
+  Call([this, id, receive = std::move(receive)] {
+    const Request* request = FindRequest(id);
+    receive(request == nullptr || request->cancelled ? std::nullopt : std::optional(request->Snapshot()));
+  });
+}
+
+MemorySnapshot Engine::TakeMemorySnapshot() const {
   MemorySnapshot snapshot{.frames = memory_.counts(),
                           .stats = memory_.stats(),
                           .empty_slots = memory_.EmptySlots(),
@@ -111,12 +117,10 @@ bool Engine::DrainInbox() {
     posts.swap(inbox_);
   }
   for (Post& post : posts) {
-    if (post.inspect) {
-      post.inspect(Snapshot());
-    } else if (post.request != nullptr) {
+    if (post.request != nullptr) {
       Admit(std::move(post.request));
     } else {
-      ApplyCancel(post.id);
+      post.call();
     }
   }
   return !posts.empty();
@@ -125,6 +129,10 @@ bool Engine::DrainInbox() {
 absl::Status Engine::Check(const Request& request) const {
   const uint32_t prompt = static_cast<uint32_t>(request.input.prompt.size());
   if (prompt == 0) return absl::InvalidArgumentError("the prompt is empty");
+  if (request.input.prompt_output_tokens >= prompt && request.input.prompt_output_tokens > 0) {
+    return absl::InvalidArgumentError(
+        Cat(request.input.prompt_output_tokens, " tokens of a prompt of ", prompt, " cannot be output"));
+  }
   if (std::string fault = kv::FindFault(request.input.ops); !fault.empty()) return absl::InvalidArgumentError(fault);
   if (!request.input.ops.empty() && request.input.ops.back().at > prompt) {
     return absl::InvalidArgumentError(
@@ -161,9 +169,7 @@ void Engine::Admit(std::unique_ptr<Request> request) {
     SetBlocksSpared(*request);
     FindLeader(*request);
   }
-  if (status.ok() && request->NeedsCounts()) {
-    for (TokenId token : request->tokens) request->Count(token, /*is_output=*/false);
-  }
+  if (status.ok() && request->NeedsCounts()) request->CountPrompt();
   const bool nothing_to_do = status.ok() && request->output_max == 0;
   const RequestId id = request->id;
   waiting_.push_back(std::move(request));
@@ -187,7 +193,9 @@ void Engine::FindLeader(Request& request) {
       const auto [mine, theirs] = std::ranges::mismatch(request.input.ops, other->input.ops);
       if (mine != request.input.ops.end()) same = std::min(same, mine->at);
       if (theirs != other->input.ops.end()) same = std::min(same, theirs->at);
-      same = same / kv::kBlockTokens * kv::kBlockTokens;
+      // A block under way can be copied from, which pays when nothing but the last token is left to compute.
+      const uint32_t whole = same / kv::kBlockTokens * kv::kBlockTokens;
+      same = whole > 0 ? std::max(whole, same + 1 >= request.known() ? request.known() - 1 : 0) : 0;
       if (same <= request.leader_tokens) continue;
       request.leader = other->id;
       request.leader_tokens = same;
@@ -246,6 +254,9 @@ void Engine::Finish(RequestId id, FinishReason reason, absl::Status status) {
       GenerationEvent event{.id = id, .finish = reason, .status = std::move(status), .usage = request->usage};
       request->text.Finish();
       request->text.TakeReady(event);
+      if (request->input.want_capsule && (reason == FinishReason::kStop || reason == FinishReason::kLength)) {
+        event.capsule = std::make_shared<const Capsule>(request->Snapshot());
+      }
       request->sink(std::move(event));
     }
     return;
@@ -405,7 +416,8 @@ void Engine::GiveWay() {
 
 /// Gives a waiting request its place in memory, on what is cached of its text.
 void Engine::Begin(Request& request) {
-  request.computed = memory_.Begin(request.id, request.input.cache_namespace, request.tokens, request.input.ops);
+  request.computed =
+      memory_.Begin(request.id, request.input.cache_namespace, request.tokens, request.input.ops, request.leader);
   request.has_memory = true;
   if (!request.counted) {
     request.counted = true;

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -67,6 +68,10 @@ class Engine {
   /// thread.
   void Inspect(std::function<void(const MemorySnapshot&)> receive);
 
+  /// As Inspect, with the state of a request as it is then, which goes on undisturbed; nullopt when there is no such
+  /// request (any more). Any thread.
+  void Snapshot(RequestId id, std::function<void(std::optional<Capsule>)> receive);
+
   /// One turn of the loop without blocking: takes posts, takes a finished step, starts the next one.
   /// @return false when there is nothing to do until a post or a completion. Errors of the executor end every request.
   bool RunOnce();
@@ -82,11 +87,11 @@ class Engine {
 
  private:
   struct Post {
-    RequestId id;
-    std::unique_ptr<Request> request;  ///< Null = cancel, or inspect.
-    std::function<void(const MemorySnapshot&)> inspect;
+    std::unique_ptr<Request> request;  ///< Null = call.
+    std::function<void()> call;        ///< On the engine thread.
   };
 
+  void Call(std::function<void()> call);
   bool DrainInbox();
   bool TakeResult();
   bool StartStep();
@@ -107,7 +112,7 @@ class Engine {
   bool CancelAll();
   void FailAll(const absl::Status& status);
   void PublishStats();
-  MemorySnapshot Snapshot() const;
+  MemorySnapshot TakeMemorySnapshot() const;
   Request* FindRequest(RequestId id);
   void Loop();
 

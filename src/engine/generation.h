@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,12 @@ namespace kvist::engine {
 
 /// A prompt and how to go on from it.
 struct GenerationRequest {
-  std::vector<TokenId> prompt;       ///< At least one token.
+  std::vector<TokenId> prompt;  ///< At least one token.
+  /// The last tokens of the prompt that an earlier run of this request sampled: its output goes on after them. They
+  /// count as output for penalties and stop strings; their text is not emitted again.
+  uint32_t prompt_output_tokens = 0;
+  /// Bytes of their text that were emitted; UINT64_MAX = all.
+  uint64_t prompt_output_bytes = UINT64_MAX;
   uint32_t max_tokens = UINT32_MAX;  ///< Output tokens; the context's end bounds it too.
   step::Sampling sampling;
   std::vector<step::TokenBias> biases;  ///< Each token at most once.
@@ -30,6 +36,7 @@ struct GenerationRequest {
   /// Operations on the cache: parts of the prompt leave the view once so many tokens of it are computed. The prompt
   /// itself stays whole. `at` is at most the prompt's length.
   std::vector<kv::CacheOp> ops;
+  bool want_capsule = false;  ///< The last event brings the state after it, unless the request failed or was cancelled.
   TenantId tenant{};
   uint8_t priority = 128;  ///< 0 = most urgent.
   TimeNs first_token_due = kTimeNever;
@@ -58,9 +65,20 @@ struct GenerationEvent {
   std::vector<TokenEvent> tokens;  ///< Tokens whose text is complete with this event; only when logprobs are wanted.
   std::vector<TokenId> token_ids;  ///< The same tokens, always.
   FinishReason finish = FinishReason::kNone;
-  absl::Status status;  ///< Not OK only with kError.
-  Usage usage;          ///< So far.
+  absl::Status status;                               ///< Not OK only with kError.
+  Usage usage;                                       ///< So far.
+  std::shared_ptr<const GenerationRequest> capsule;  ///< With the last event, when asked for: see Capsule.
 };
+
+/// The whole state of a request at a boundary between two steps, as data: submitted, it goes on as the request would
+/// have, with the same tokens (the sampler draws from seed and position, penalties count the tokens, and keys and
+/// values are a function of tokens and operations: those that are cached are shared, the others are computed again).
+/// Forking is submitting it twice. Source: execution-state capsules (P55).
+using Capsule = GenerationRequest;
+
+/// The state of `capsule` when only `output_tokens` of its output had been sampled.
+/// REQUIRES: at most as many as it has.
+Capsule RolledBack(Capsule capsule, uint32_t output_tokens);
 
 using EventSink = std::function<void(GenerationEvent&&)>;
 

@@ -46,8 +46,15 @@ void OutputText::Finish() {
   all_ready_ = stopped_ = true;
 }
 
+void OutputText::SkipEmitted(uint64_t bytes) {
+  const size_t all = taken_ + pending_.size();
+  skipped_ = static_cast<size_t>(std::min<uint64_t>(bytes, all));
+  held_.clear();
+}
+
 void OutputText::TakeReady(GenerationEvent& event) {
-  event.text.append(pending_, 0, ready_);
+  const size_t skip = std::min(ready_, skipped_ - std::min(skipped_, taken_));
+  event.text.append(pending_, skip, ready_ - skip);
   pending_.erase(0, ready_);
   taken_ += ready_;
   ready_ = 0;

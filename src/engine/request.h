@@ -3,6 +3,7 @@
 /// @file
 /// A request inside the engine: what it knows, how much of it is computed, what it may still do. Engine thread only.
 
+#include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -18,7 +19,7 @@ struct Request {
         input(std::move(request_input)),
         sink(std::move(event_sink)),
         tokens(input.prompt),
-        text(tokenizer, input.stop, input.strip_leading_space),
+        text(NewText(tokenizer)),
         arrived_at(now) {}
 
   uint32_t known() const { return static_cast<uint32_t>(tokens.size()); }
@@ -35,7 +36,7 @@ struct Request {
   uint32_t output_max = 0;     ///< Set at admission.
   uint32_t blocks_spared = 0;  ///< Of the text, never held at the same time as the others: dropped before.
   RequestId leader{};          ///< Computes the beginning of this text right now or will; 0 = nobody.
-  uint32_t leader_tokens = 0;  ///< How much of it, in whole blocks.
+  uint32_t leader_tokens = 0;  ///< How much of it: whole blocks, or all but the last token.
   OutputText text;
   Usage usage;
   const TimeNs arrived_at;
@@ -44,14 +45,41 @@ struct Request {
   bool counted = false;
   bool held_back = false;  ///< Waited for its leader.
 
+  /// The state now, as the request that goes on from it.
+  Capsule Snapshot() const {
+    Capsule capsule = input;
+    capsule.prompt = tokens;
+    capsule.prompt_output_tokens += output_count();
+    capsule.prompt_output_bytes = text.emitted_bytes();
+    if (capsule.max_tokens != UINT32_MAX) capsule.max_tokens -= output_count();
+    return capsule;
+  }
+
   bool NeedsCounts() const {
     const step::Sampling& s = input.sampling;
     return s.repetition_penalty != 1.0f || s.presence_penalty != 0.0f || s.frequency_penalty != 0.0f;
+  }
+  void CountPrompt() {
+    const size_t output_begin = input.prompt.size() - input.prompt_output_tokens;
+    for (size_t i = 0; i < input.prompt.size(); ++i) Count(input.prompt[i], /*is_output=*/i >= output_begin);
   }
   void Count(TokenId token, bool is_output) {
     auto [it, inserted] = counts_index.try_emplace(token, static_cast<uint32_t>(counts.size()));
     if (inserted) counts.push_back({token, 0, 0});
     ++(is_output ? counts[it->second].in_output : counts[it->second].in_prompt);
+  }
+
+ private:
+  /// As it was after the output that the prompt ends with; anew when a stop string had ended that.
+  OutputText NewText(const Tokenizer& tokenizer) const {
+    OutputText fresh(tokenizer, input.stop, input.strip_leading_space);
+    if (input.prompt_output_tokens == 0 || input.prompt_output_tokens > input.prompt.size()) return fresh;
+    OutputText resumed = fresh;
+    for (const TokenId token : std::span(input.prompt).last(input.prompt_output_tokens)) {
+      if (resumed.Push({.token = token, .logprob = 0, .top = {}})) return fresh;
+    }
+    resumed.SkipEmitted(input.prompt_output_bytes);
+    return resumed;
   }
 };
 

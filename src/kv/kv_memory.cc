@@ -36,8 +36,22 @@ PrefixMatch KvMemory::FindUsable(NodeId root, const TextKey& text) {
   }
 }
 
+/// A text that goes on as `like` did after its last full block shares what that one has of the next block.
+void KvMemory::ExtendByOpenBlock(const Sequence& like, NodeId root, const TextKey& text, PrefixMatch& match) const {
+  const uint32_t sealed = like.sealed();
+  const NodeId last = path_.empty() ? root : path_.back().node;
+  if (match.tokens != sealed || last != like.anchor || like.copy_source) return;
+  const auto applied = std::span(like.ops).first(like.ops_applied);
+  const uint32_t common = std::min(CommonTokens(like.open_tokens, text.tokens.subspan(sealed)),
+                                   FirstDifference(applied, text.ops) - sealed);
+  if (common <= match.partial_tokens) return;
+  match.partial_tokens = common;
+  match.partial_span = like.tail;
+  match.partial_block = (sealed - like.tail_begin()) / kBlockTokens;
+}
+
 uint32_t KvMemory::Begin(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens,
-                         std::span<const CacheOp> ops) {
+                         std::span<const CacheOp> ops, RequestId like) {
   const auto [it, inserted] = sequences_.try_emplace(id);
   KVIST_CHECK(inserted && FindFault(ops).empty());
   Sequence& sequence = it->second;
@@ -48,9 +62,11 @@ uint32_t KvMemory::Begin(RequestId id, uint64_t cache_namespace, std::span<const
   path_.clear();
   tree_.Anchor(sequence.anchor);
   // The last token is computed, for its logits.
-  if (options_.reuse && tokens.size() > 1 && !StartOn(sequence, tokens.first(tokens.size() - 1))) {
+  const auto other = sequences_.find(like);
+  const Sequence* leader = other == sequences_.end() || other == it ? nullptr : &other->second;
+  if (options_.reuse && tokens.size() > 1 && !StartOn(sequence, tokens.first(tokens.size() - 1), leader)) {
     // No frame for the copy of a shared block's beginning: whole blocks only.
-    StartOn(sequence, tokens.first(sequence.live.tokens() / kBlockTokens * kBlockTokens));
+    StartOn(sequence, tokens.first(sequence.live.tokens() / kBlockTokens * kBlockTokens), nullptr);
   }
   uint32_t begin = 0;
   for (const PathStep& step : path_) {
@@ -68,9 +84,10 @@ uint32_t KvMemory::Begin(RequestId id, uint64_t cache_namespace, std::span<const
 
 /// References what is cached of `tokens` and needed in the view.
 /// @return false when a partly matching block could not be copied; then nothing is referenced.
-bool KvMemory::StartOn(Sequence& sequence, std::span<const TokenId> tokens) {
+bool KvMemory::StartOn(Sequence& sequence, std::span<const TokenId> tokens, const Sequence* like) {
   const NodeId root = sequence.anchor;
-  const PrefixMatch match = FindUsable(root, {tokens, sequence.ops});
+  PrefixMatch match = FindUsable(root, {tokens, sequence.ops});
+  if (like != nullptr) ExtendByOpenBlock(*like, root, {tokens, sequence.ops}, match);
   sequence.live = LiveText::After(match.tokens + match.partial_tokens, sequence.ops);
   const auto visit = [&](const auto& with_frame) {
     uint32_t begin = 0;
@@ -245,8 +262,9 @@ void KvMemory::End(RequestId id) {
   const auto it = sequences_.find(id);
   KVIST_CHECK(it != sequences_.end());
   Sequence& sequence = it->second;
+  const bool written = !sequence.copy_source;  // Else nothing of the open block was: the copy was never made.
   EndCopy(sequence);
-  if (options_.reuse && !sequence.open_tokens.empty()) Publish(sequence, sequence.sealed());
+  if (options_.reuse && written && !sequence.open_tokens.empty()) Publish(sequence, sequence.sealed());
   // Deepest first: a block is then always forgotten before the blocks that it follows.
   VisitFrames(sequence, [&](FrameId frame) { pool_.Release(frame, /*keep=*/tree_.Contains(frame)); });
   tree_.Unanchor(sequence.anchor);

@@ -68,9 +68,11 @@ class KvMemory {
   /// Starts a sequence on the longest cached beginning of a text that leaves at least one token to compute.
   /// @param ops  operations on the text, those to come included (FindFault(ops) is ""); each is applied when the
   ///             sequence has as many tokens as it says.
+  /// @param like  a sequence of the same namespace that may have computed more of this text than is cached: the block
+  ///              that it is filling is copied from. Unknown ids are nobody.
   /// @return tokens whose keys and values are already there, dropped ones included.
   uint32_t Begin(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens,
-                 std::span<const CacheOp> ops = {});
+                 std::span<const CacheOp> ops = {}, RequestId like = {});
 
   /// Makes room for `tokens_total` tokens of the text, forgetting cached blocks (longest unused first) where needed.
   /// @return false when even that is not enough; then nothing changed.
@@ -145,7 +147,8 @@ class KvMemory {
   const Sequence& SequenceOf(RequestId id) const { return sequences_.at(id); }
   std::optional<FrameId> TakeFrame(SpanId span, uint32_t block);
   PrefixMatch FindUsable(NodeId root, const TextKey& text);
-  bool StartOn(Sequence& sequence, std::span<const TokenId> tokens);
+  void ExtendByOpenBlock(const Sequence& like, NodeId root, const TextKey& text, PrefixMatch& match) const;
+  bool StartOn(Sequence& sequence, std::span<const TokenId> tokens, const Sequence* like);
   bool CopyPartial(Sequence& sequence, const PrefixMatch& match, std::span<const TokenId> tokens);
   void EndCopy(Sequence& sequence);
   void Seal(Sequence& sequence);

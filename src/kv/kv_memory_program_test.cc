@@ -100,6 +100,7 @@ class World {
   uint64_t hits() const { return memory_.stats().hit_tokens; }
   uint64_t copies() const { return memory_.stats().copied_blocks; }
   uint64_t holes_passed() const { return holes_passed_; }
+  uint64_t forks() const { return forks_; }  ///< That share a block under way with a live sequence.
 
  private:
   struct Sequence {
@@ -114,12 +115,15 @@ class World {
     return it->second;
   }
 
-  /// A new text, or one that goes on from what another sequence has computed.
-  Text NewText() {
+  /// A new text, or one that goes on from what another sequence has computed or will.
+  /// @param like  set to a live sequence that the text was taken from, or to just any.
+  Text NewText(uint64_t* like) {
     Text text;
     text.cache_namespace = prng_.Below(2);
-    if (!finished_.empty() && prng_.Below(3) > 0) {
-      text = finished_[prng_.Below(finished_.size())];
+    const bool fork = !live_.empty() && prng_.Below(3) == 0;
+    if (!live_.empty()) Any(like);
+    if (fork || (!finished_.empty() && prng_.Below(3) > 0)) {
+      text = fork ? live_.at(*like).text : finished_[prng_.Below(finished_.size())];
       const uint32_t keep = static_cast<uint32_t>(prng_.Below(text.tokens.size() + 1));
       if (prng_.Below(2) == 0) {
         text.tokens.resize(keep);
@@ -145,9 +149,17 @@ class World {
 
   void Begin() {
     const uint64_t id = next_id_++;
-    Sequence sequence{.text = NewText()};
-    sequence.computed =
-        memory_.Begin(RequestId{id}, sequence.text.cache_namespace, sequence.text.tokens, sequence.text.ops);
+    uint64_t like = 0;
+    Sequence sequence{.text = NewText(&like)};
+    sequence.computed = memory_.Begin(RequestId{id}, sequence.text.cache_namespace, sequence.text.tokens,
+                                      sequence.text.ops, RequestId{like});
+    const auto source = live_.find(like);
+    if (source != live_.end() && sequence.computed % kBlockTokens != 0 &&
+        sequence.computed <= source->second.computed &&
+        std::ranges::equal(std::span(source->second.text.tokens).first(sequence.computed),
+                           std::span(sequence.text.tokens).first(sequence.computed))) {
+      ++forks_;
+    }
     ASSERT_LT(sequence.computed, sequence.text.tokens.size());
     if (sequence.computed > 0 && !sequence.text.ops.empty()) ++holes_passed_;
     sequence.copied = false;
@@ -237,11 +249,11 @@ class World {
   std::map<uint64_t, Sequence> live_;
   std::map<uint64_t, size_t> applied_;
   std::vector<Text> finished_;
-  uint64_t next_id_ = 1, holes_passed_ = 0;
+  uint64_t next_id_ = 1, holes_passed_ = 0, forks_ = 0;
 };
 
 TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThem) {
-  uint64_t hits = 0, copies = 0;
+  uint64_t hits = 0, copies = 0, forks = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     World world(seed, seed % 2 == 0 ? 24 : 300, /*drops=*/false);
     for (int step = 0; step < 400 && !testing::Test::HasFatalFailure(); ++step) world.Step();
@@ -249,9 +261,11 @@ TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThem) {
     world.Finish();
     hits += world.hits();
     copies += world.copies();
+    forks += world.forks();
   }
   EXPECT_GT(hits, 10000u);
   EXPECT_GT(copies, 100u);
+  EXPECT_GT(forks, 100u);
 }
 
 TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThemWithOperations) {

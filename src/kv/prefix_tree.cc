@@ -16,6 +16,8 @@ std::span<const CacheOp> OpsWithin(std::span<const CacheOp> ops, uint32_t begin,
   return {first, last};
 }
 
+}  // namespace
+
 uint32_t CommonTokens(std::span<const TokenId> a, std::span<const TokenId> b) {
   const size_t count = std::min(a.size(), b.size());
   size_t i = 0;
@@ -26,14 +28,11 @@ uint32_t CommonTokens(std::span<const TokenId> a, std::span<const TokenId> b) {
   return static_cast<uint32_t>(i);
 }
 
-/// First token before which the operations differ, or UINT32_MAX.
 uint32_t FirstDifference(std::span<const CacheOp> a, std::span<const CacheOp> b) {
   const auto [in_a, in_b] = std::ranges::mismatch(a, b);
   const uint32_t at_a = in_a == a.end() ? UINT32_MAX : in_a->at;
   return std::min(at_a, in_b == b.end() ? UINT32_MAX : in_b->at);
 }
-
-}  // namespace
 
 PrefixTree::PrefixTree(SpanTable& spans, uint32_t frames_count) : spans_(spans), owners_(frames_count) {}
 

@@ -30,6 +30,11 @@ struct TextKey {
   std::span<const CacheOp> ops;  ///< In order of `at`; those after the tokens do not matter.
 };
 
+/// Leading tokens that are equal.
+uint32_t CommonTokens(std::span<const TokenId> a, std::span<const TokenId> b);
+/// First token before which the operations differ, or UINT32_MAX.
+uint32_t FirstDifference(std::span<const CacheOp> a, std::span<const CacheOp> b);
+
 /// One edge on the way to a match: its first `blocks` blocks.
 struct PathStep {
   NodeId node;

@@ -12,26 +12,37 @@ namespace kvist::serve {
 
 GenerationStream::GenerationStream(StreamHost& host, PreparedRequest request, TimeNs received_at)
     : host_(host),
-      writer_(std::move(request.reply), host.tokenizer),
+      info_(std::move(request.reply)),
       request_(std::move(request.generation)),
       session_(std::move(request.session)),
       cache_namespace_(request_.cache_namespace) {
   if (!session_.empty()) history_ = {request_.prompt, request_.ops};
+  choices_.reserve(info_.choices);
+  for (uint32_t i = 0; i < info_.choices; ++i) choices_.push_back({.writer{info_, host.tokenizer, i}});
+  choices_running_ = choices_.size();
   record_.received_at = received_at;
 }
 
 void GenerationStream::Start(std::function<void()> wake) {
   wake_ = std::move(wake);
   submitted_at_ = host_.clock.Now();
-  // The engine keeps the stream alive until the last event.
-  auto sink = [self = shared_from_this(), post = host_.post](engine::GenerationEvent&& event) {
-    post([self, event = std::move(event)]() mutable { self->OnEvent(std::move(event)); });
-  };
-  engine_id_ = host_.engine.Submit(std::move(request_), std::move(sink));
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    // The engine keeps the stream alive until the last event.
+    auto sink = [self = shared_from_this(), i, post = host_.post](engine::GenerationEvent&& event) {
+      post([self, i, event = std::move(event)]() mutable { self->OnEvent(i, std::move(event)); });
+    };
+    engine::GenerationRequest request = i + 1 < choices_.size() ? request_ : std::move(request_);
+    request.sampling.seed += i;
+    choices_[i].engine_id = host_.engine.Submit(std::move(request), std::move(sink));
+  }
+  host_.open_requests.Add(info_.id, *choices_[0].engine_id);
 }
 
 void GenerationStream::Cancel() {
-  if (!done_ && engine_id_.has_value()) host_.engine.Cancel(*engine_id_);
+  if (done_) return;
+  for (const Choice& choice : choices_) {
+    if (choice.engine_id.has_value()) host_.engine.Cancel(*choice.engine_id);
+  }
 }
 
 void GenerationStream::Abort() {
@@ -49,28 +60,42 @@ void GenerationStream::Fail(ApiError error) {
 }
 
 void GenerationStream::Begin() {
-  if (std::exchange(begun_, true) || !writer_.info().stream) return;
-  if (const std::string chunk = writer_.BeginChunk(); !chunk.empty()) output_ += SseEvent(chunk);
+  if (std::exchange(begun_, true) || !info_.stream) return;
+  for (const Choice& choice : choices_) {
+    if (const std::string chunk = choice.writer.BeginChunk(); !chunk.empty()) output_ += SseEvent(chunk);
+  }
 }
 
-void GenerationStream::OnEvent(engine::GenerationEvent&& event) {
+void GenerationStream::OnEvent(size_t index, engine::GenerationEvent&& event) {
   if (done_) return;  // Cancelled; what was under way no longer matters.
-  record_.usage = event.usage;
+  Choice& choice = choices_[index];
+  if (index == 0) {
+    const uint32_t output_tokens = record_.usage.output_tokens - choice.output_tokens;
+    record_.usage = event.usage;
+    record_.usage.output_tokens += output_tokens;
+  } else {
+    record_.usage.output_tokens += event.usage.output_tokens - choice.output_tokens;
+  }
+  choice.output_tokens = event.usage.output_tokens;
   if (event.usage.output_tokens > 0 && record_.first_token_at == kTimeNever) record_.first_token_at = host_.clock.Now();
   if (event.finish == engine::FinishReason::kError || event.finish == engine::FinishReason::kCancelled) {
     // Nobody here cancelled it: the engine is stopping.
     error_ = ErrorFromStatus(event.finish == engine::FinishReason::kError
                                  ? event.status
                                  : absl::UnavailableError("the server is shutting down"));
+    Cancel();
     return End(engine::FinishReason::kError);
   }
-  if (!session_.empty()) {
+  if (!session_.empty() && index == 0) {
     history_.tokens.insert(history_.tokens.end(), event.token_ids.begin(), event.token_ids.end());
   }
   Begin();
-  Append(event);
-  if (event.finish != engine::FinishReason::kNone) return End(event.finish);
-  if (writer_.info().stream && output_.size() > host_.output_bytes_max) {
+  Append(choice, event);
+  if (event.finish != engine::FinishReason::kNone) {
+    EndChoice(choice, event);
+    if (choices_running_ == 0) return End(choices_[0].reason);
+  }
+  if (info_.stream && output_.size() > host_.output_bytes_max) {
     overflowed_ = true;
     Cancel();
     return End(engine::FinishReason::kCancelled);
@@ -78,15 +103,22 @@ void GenerationStream::OnEvent(engine::GenerationEvent&& event) {
   if (wake_) wake_();
 }
 
-void GenerationStream::Append(engine::GenerationEvent& event) {
-  if (!writer_.info().logprobs) event.tokens.clear();
-  if (writer_.info().stream) {
+void GenerationStream::Append(Choice& choice, engine::GenerationEvent& event) {
+  if (!info_.logprobs) event.tokens.clear();
+  if (info_.stream) {
     // A token without text (an ignored end, a character's first half) is no news.
-    if (!event.text.empty() || !event.tokens.empty()) output_ += SseEvent(writer_.TextChunk(event));
+    if (!event.text.empty() || !event.tokens.empty()) output_ += SseEvent(choice.writer.TextChunk(event));
     return;
   }
-  output_ += event.text;
-  std::ranges::move(event.tokens, std::back_inserter(tokens_));
+  choice.text += event.text;
+  std::ranges::move(event.tokens, std::back_inserter(choice.tokens));
+}
+
+void GenerationStream::EndChoice(Choice& choice, const engine::GenerationEvent& event) {
+  choice.reason = event.finish;
+  --choices_running_;
+  if (event.capsule != nullptr) choice.capsule = host_.capsules.Store(event.capsule, host_.unix_now_s());
+  if (info_.stream) output_ += SseEvent(choice.writer.FinishChunk(choice.reason, choice.capsule));
 }
 
 void GenerationStream::End(engine::FinishReason reason) {
@@ -94,13 +126,14 @@ void GenerationStream::End(engine::FinishReason reason) {
   record_.reason = reason;
   record_.finished_at = host_.clock.Now();
   host_.metrics.Observe(record_);
+  host_.open_requests.Remove(info_.id);
   // Whatever came out: it has been read, and what the client sends next may go on from it.
   if (!session_.empty() && !error_.has_value()) {
     host_.sessions.Store(cache_namespace_, session_, std::move(history_));
   }
-  spdlog::debug("{}: {} + {} tokens, {} cached, {}", writer_.info().id, record_.usage.prompt_tokens,
-                record_.usage.output_tokens, record_.usage.cached_tokens, FinishReasonName(reason));
-  if (writer_.info().stream) EmitEnd();
+  spdlog::debug("{}: {} + {} tokens, {} cached, {}", info_.id, record_.usage.prompt_tokens, record_.usage.output_tokens,
+                record_.usage.cached_tokens, FinishReasonName(reason));
+  if (info_.stream) EmitEnd();
   if (wake_) std::exchange(wake_, nullptr)();
 }
 
@@ -111,8 +144,7 @@ void GenerationStream::EmitEnd() {
     return;
   }
   if (record_.reason == engine::FinishReason::kCancelled) return;
-  output_ += SseEvent(writer_.FinishChunk(record_.reason));
-  if (writer_.info().include_usage) output_ += SseEvent(writer_.UsageChunk(record_.usage, Timings()));
+  if (info_.include_usage) output_ += SseEvent(UsageChunk(info_, record_.usage, Timings()));
   output_ += kSseDone;
 }
 
@@ -132,8 +164,12 @@ std::string GenerationStream::TakeOutput() {
 }
 
 std::string GenerationStream::Whole() {
-  KVIST_CHECK(done_ && !error_.has_value() && !writer_.info().stream);
-  return writer_.Whole(output_, tokens_, record_.reason, record_.usage, Timings());
+  KVIST_CHECK(done_ && !error_.has_value() && !info_.stream);
+  boost::json::array choices;
+  for (Choice& choice : choices_) {
+    choices.push_back(choice.writer.WholeChoice(choice.text, choice.tokens, choice.reason, choice.capsule));
+  }
+  return WholeBody(info_, std::move(choices), record_.usage, Timings());
 }
 
 }  // namespace kvist::serve

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// One request on its way through the engine, as the network sees it: starts it, turns its events into bytes to send,
-/// cancels it when the client is gone. Threads: the network thread; the engine's events are posted there. Non-goals:
-/// sockets, HTTP.
+/// One request on its way through the engine, as the network sees it: starts its choices (requests of the engine that
+/// differ in their seed), turns their events into bytes to send, cancels them when the client is gone. Threads: the
+/// network thread; the engine's events are posted there. Non-goals: sockets, HTTP.
 
 #include <functional>
 #include <memory>
@@ -14,6 +14,8 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "serve/api_error.h"
+#include "serve/capsules.h"
+#include "serve/open_requests.h"
 #include "serve/prompt.h"
 #include "serve/reply.h"
 #include "serve/serve_metrics.h"
@@ -30,6 +32,9 @@ struct StreamHost {
   const Clock& clock;
   ServeMetrics& metrics;
   Sessions& sessions;
+  Capsules& capsules;
+  OpenRequests& open_requests;
+  std::function<int64_t()> unix_now_s;
   PostToNetwork post;
   size_t output_bytes_max;  ///< Written and not yet taken; a client that reads more slowly is dropped.
 };
@@ -39,7 +44,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   /// @param received_at  when the request was read
   GenerationStream(StreamHost& host, PreparedRequest request, TimeNs received_at);
 
-  /// Hands the request to the engine. `wake` is called whenever there is news; not after Abort.
+  /// Hands the choices to the engine. `wake` is called whenever there is news; not after Abort.
   void Start(std::function<void()> wake);
 
   /// The client is gone: cancels and says nothing more. Again is nothing.
@@ -55,9 +60,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   bool done() const { return done_; }              ///< No more news.
   bool overflowed() const { return overflowed_; }  ///< Given up because nobody took the output.
   const std::optional<ApiError>& error() const { return error_; }
-  const ReplyInfo& info() const { return writer_.info(); }
-  const engine::Usage& usage() const { return record_.usage; }
-  engine::FinishReason reason() const { return record_.reason; }
+  const ReplyInfo& info() const { return info_; }
 
   /// Events of the stream not yet taken; the last ones once done().
   std::string TakeOutput();
@@ -67,27 +70,38 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   std::string Whole();
 
  private:
-  void OnEvent(engine::GenerationEvent&& event);
-  void Append(engine::GenerationEvent& event);
+  struct Choice {
+    ReplyWriter writer;
+    std::optional<RequestId> engine_id{};
+    std::string text{};                        ///< Whole answers only.
+    std::vector<engine::TokenEvent> tokens{};  ///< Whole answers with logprobs only.
+    engine::FinishReason reason = engine::FinishReason::kNone;
+    uint32_t output_tokens = 0;
+    std::string capsule{};  ///< Its name, once it has ended, if it is kept.
+  };
+
+  void OnEvent(size_t index, engine::GenerationEvent&& event);
+  void Append(Choice& choice, engine::GenerationEvent& event);
+  void EndChoice(Choice& choice, const engine::GenerationEvent& event);
   void End(engine::FinishReason reason);
   void EmitEnd();
   void Cancel();
   ReplyTimings Timings() const;
 
   StreamHost& host_;
-  ReplyWriter writer_;
+  const ReplyInfo info_;
   engine::GenerationRequest request_;  ///< Moved from by Start.
   std::string session_;                ///< "" = none; else `history_` is kept under it when the answer ends.
   uint64_t cache_namespace_ = 0;
-  History history_;
+  History history_;  ///< With the first choice.
   std::function<void()> wake_;
-  std::optional<RequestId> engine_id_;
+  std::vector<Choice> choices_;
+  size_t choices_running_ = 0;
   GenerationRecord record_;
   TimeNs submitted_at_{0};
   bool begun_ = false, done_ = false, overflowed_ = false;
   std::optional<ApiError> error_;
-  std::string output_;                      ///< Of a stream: bytes to send. Else: the text so far.
-  std::vector<engine::TokenEvent> tokens_;  ///< Whole answers with logprobs only.
+  std::string output_;  ///< Of a stream: bytes to send.
 };
 
 }  // namespace kvist::serve

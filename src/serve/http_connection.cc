@@ -60,6 +60,8 @@ Method MethodOf(http::verb verb) {
       return Method::kHead;
     case http::verb::post:
       return Method::kPost;
+    case http::verb::delete_:
+      return Method::kDelete;
     case http::verb::options:
       return Method::kOptions;
     default:
@@ -263,6 +265,13 @@ asio::awaitable<void> HttpConnection::Handle(Request& request) {
     co_return;
   }
   if (!co_await ReadBody(request)) co_return;
+  if (request.head.target.route == Route::kCapsules) {
+    Service& service = host_.service;
+    HttpReply reply = co_await OnWorker(host_.workers, socket_.get_executor(),
+                                        [&service, &request] { return service.KeepCapsule(request.body); });
+    co_await WriteReply(request, std::move(reply));
+    co_return;
+  }
   co_await Generate(request);
 }
 

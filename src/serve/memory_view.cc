@@ -1,20 +1,15 @@
 #include "serve/memory_view.h"
 
-#include <chrono>
-#include <future>
-#include <memory>
-
 #include <boost/json.hpp>
 
 #include "kv/page_layout.h"
+#include "serve/engine_question.h"
 
 namespace kvist::serve {
 
 namespace json = boost::json;
 
 namespace {
-
-constexpr std::chrono::seconds kPatience{2};  // The engine answers between two steps' bookkeeping, in microseconds.
 
 json::array RequestsOf(const engine::MemorySnapshot& snapshot) {
   json::array out;
@@ -79,13 +74,7 @@ std::string MemoryBody(const engine::MemorySnapshot& snapshot) {
 }
 
 absl::StatusOr<engine::MemorySnapshot> AskForMemory(engine::Engine& engine) {
-  auto answer = std::make_shared<std::promise<engine::MemorySnapshot>>();  // Outlives whoever gave up waiting.
-  std::future<engine::MemorySnapshot> snapshot = answer->get_future();
-  engine.Inspect([answer](const engine::MemorySnapshot& taken) { answer->set_value(taken); });
-  if (snapshot.wait_for(kPatience) != std::future_status::ready) {
-    return absl::UnavailableError("the engine does not answer");
-  }
-  return snapshot.get();
+  return AskEngine<engine::MemorySnapshot>([&](auto receive) { engine.Inspect(std::move(receive)); });
 }
 
 }  // namespace kvist::serve

@@ -20,8 +20,13 @@ uint64_t FreshSeed() {
   return seed;
 }
 
-RequestContext ContextOf(const ServedModel& model) {
-  return {.model_id = model.id, .vocab_size = model.tokenizer->vocab_size()};
+RequestContext ContextOf(const ServedModel& model, Capsules& capsules) {
+  return {.model_id = model.id,
+          .vocab_size = model.tokenizer->vocab_size(),
+          .json = {},
+          .find_capsule = [&capsules](uint64_t cache_namespace, std::string_view id) {
+            return capsules.Find(cache_namespace, id);
+          }};
 }
 
 absl::Status CheckLength(const ServedModel& model, size_t prompt_tokens, std::string_view param) {
@@ -40,35 +45,51 @@ absl::Status CheckBytes(const ServedModel& model, size_t prompt_bytes, std::stri
                   "context_length_exceeded");
 }
 
-/// The parts that both kinds share, once the prompt is there.
+/// The parts that both kinds share.
+/// @param prompt  empty = the generation goes on from the state that it was restored to.
 PreparedRequest Assemble(const ServedModel& model, RequestOptions options, std::vector<TokenId> prompt, bool chat,
                          int64_t now_unix_s) {
   const Tokenizer& tokenizer = *model.tokenizer;
   PreparedRequest prepared;
   prepared.generation = std::move(options.generation);
   prepared.generation.sampling.seed = options.seed ? *options.seed : FreshSeed();
-  // After a control token text begins anew, and the space that some vocabularies put there is not the model's.
-  prepared.generation.strip_leading_space = tokenizer.IsBreak(prompt.back());
-  prepared.generation.prompt = std::move(prompt);
+  if (!prompt.empty()) {
+    // After a control token text begins anew, and the space that some vocabularies put there is not the model's.
+    prepared.generation.strip_leading_space = tokenizer.IsBreak(prompt.back());
+    prepared.generation.prompt = std::move(prompt);
+    prepared.generation.prompt_output_tokens = 0;
+  }
   prepared.reply = {.chat = chat,
                     .stream = options.stream,
                     .include_usage = options.include_usage,
                     .logprobs = options.logprobs,
-                    .id = NewReplyId(chat),
+                    .choices = options.choices,
+                    .id = NewId(chat ? "chatcmpl-" : "cmpl-"),
                     .created_unix_s = now_unix_s,
                     .model = model.id,
                     .fingerprint = model.fingerprint,
-                    .strips_first_space = prepared.generation.strip_leading_space && tokenizer.adds_space_prefix()};
+                    .strips_first_space = prepared.generation.prompt_output_tokens == 0 &&
+                                          prepared.generation.strip_leading_space && tokenizer.adds_space_prefix()};
   return prepared;
 }
 
-std::vector<TokenId> EncodeText(const Tokenizer& tokenizer, std::string_view text) {
+/// @param follows  other tokens, so that no BOS belongs before it.
+std::vector<TokenId> EncodeText(const Tokenizer& tokenizer, std::string_view text, bool follows) {
+  if (follows) return tokenizer.Encode(text, {.add_special = false, .parse_special = true});
   const std::string_view bos = tokenizer.bos() ? tokenizer.Piece(*tokenizer.bos()) : std::string_view();
   const bool has_bos = !bos.empty() && text.starts_with(bos);
   std::vector<TokenId> tokens = tokenizer.Encode(text, {.add_special = !has_bos, .parse_special = true});
   // An EOS would end the text that is to be continued.
   if (!has_bos && tokenizer.adds_eos() && !tokens.empty() && tokens.back() == tokenizer.eos()) tokens.pop_back();
   return tokens;
+}
+
+/// A restored generation goes on as it is.
+absl::StatusOr<PreparedRequest> GoOn(const ServedModel& model, RequestOptions options, bool chat, int64_t now_unix_s) {
+  const engine::GenerationRequest& state = options.generation;
+  const auto tokens = static_cast<uint32_t>(state.prompt.size());
+  KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, state.ops).tokens, "kvist.restore"));
+  return Assemble(model, std::move(options), {}, chat, now_unix_s);
 }
 
 }  // namespace
@@ -82,9 +103,10 @@ size_t TextBytesMax(const Tokenizer& tokenizer, uint32_t tokens) {
   return longest * tokens;
 }
 
-absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, Sessions& sessions, std::string_view body,
+absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates past_states, std::string_view body,
                                             int64_t now_unix_s) {
-  KVIST_ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(body, ContextOf(model)));
+  KVIST_ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(body, ContextOf(model, past_states.capsules)));
+  if (request.messages.empty()) return GoOn(model, std::move(request.options), /*chat=*/true, now_unix_s);
   if (!model.encode_chat) {
     return absl::InvalidArgumentError(
         Cat("the model '", model.id, "' cannot chat: ", model.no_chat_because, "; use /v1/completions"));
@@ -110,7 +132,12 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, Sessions& 
   for (const MarkedPrompt::Range& range : prompt->ranges) {
     if (range.begin < range.end) dropped.push_back({range.begin, range.end});
   }
-  const History past = session.empty() ? History{} : sessions.Find(cache_namespace, session);
+  History past;
+  if (request.options.restored) {
+    past = {std::move(request.options.generation.prompt), std::move(request.options.generation.ops)};
+  } else if (!session.empty()) {
+    past = past_states.sessions.Find(cache_namespace, session);
+  }
   History history = Continue(past, prompt->tokens, dropped);
   const uint32_t tokens = static_cast<uint32_t>(history.tokens.size());
   KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, history.ops).tokens, "messages"));
@@ -121,13 +148,24 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, Sessions& 
   return prepared;
 }
 
-absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, std::string_view body, int64_t now_unix_s) {
-  KVIST_ASSIGN_OR_RETURN(CompletionRequest request, ParseCompletionRequest(body, ContextOf(model)));
+absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, PastStates past_states,
+                                                  std::string_view body, int64_t now_unix_s) {
+  KVIST_ASSIGN_OR_RETURN(CompletionRequest request,
+                         ParseCompletionRequest(body, ContextOf(model, past_states.capsules)));
   const std::string* text = std::get_if<std::string>(&request.prompt);
+  const bool restored = request.options.restored;
+  if (restored && text != nullptr && text->empty()) {
+    return GoOn(model, std::move(request.options), /*chat=*/false, now_unix_s);
+  }
   const std::vector<kv::CacheOp>& ops = request.options.generation.ops;
   if (text != nullptr && ops.empty()) KVIST_RETURN_IF_ERROR(CheckBytes(model, text->size(), "prompt"));
-  std::vector<TokenId> prompt =
-      text != nullptr ? EncodeText(*model.tokenizer, *text) : std::get<std::vector<TokenId>>(request.prompt);
+  std::vector<TokenId> prompt = text != nullptr ? EncodeText(*model.tokenizer, *text, /*follows=*/restored)
+                                                : std::get<std::vector<TokenId>>(request.prompt);
+  if (restored) {
+    std::vector<TokenId> before = std::move(request.options.generation.prompt);
+    before.insert(before.end(), prompt.begin(), prompt.end());
+    prompt = std::move(before);
+  }
   const uint32_t tokens = static_cast<uint32_t>(prompt.size());
   KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, ops).tokens, "prompt"));
   if (!ops.empty() && ops.back().at > tokens) {

@@ -17,6 +17,7 @@
 #include "modelfile/chat_prompt.h"
 #include "modelfile/chat_template.h"
 #include "modelfile/tokenizer.h"
+#include "serve/capsules.h"
 #include "serve/reply.h"
 #include "serve/sessions.h"
 
@@ -48,13 +49,20 @@ struct PreparedRequest {
   std::string session;  ///< Under which prompt and answer are remembered; "" = not at all.
 };
 
+/// What prompts may go on from.
+struct PastStates {
+  Sessions& sessions;
+  Capsules& capsules;
+};
+
 /// POST /v1/chat/completions. Errors: those of ParseChatRequest; of the template, as InvalidArgument with "messages"; a
 /// prompt that does not fit the context, InvalidArgument with code context_length_exceeded.
-absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, Sessions& sessions, std::string_view body,
+absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates past, std::string_view body,
                                             int64_t now_unix_s);
 
 /// POST /v1/completions. The prompt's text is the whole prompt: control tokens written in it are control tokens, and a
 /// BOS it begins with is not doubled. Errors: those of ParseCompletionRequest; context_length_exceeded.
-absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, std::string_view body, int64_t now_unix_s);
+absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, PastStates past, std::string_view body,
+                                                  int64_t now_unix_s);
 
 }  // namespace kvist::serve

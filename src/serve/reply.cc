@@ -69,6 +69,18 @@ json::object TimingsObject(const ReplyTimings& timings) {
           {"output_tokens_per_second", OrNull(timings.output_tokens_per_s)}};
 }
 
+json::object Head(const ReplyInfo& info, std::string_view object) {
+  return {{"id", info.id},
+          {"object", object},
+          {"created", info.created_unix_s},
+          {"model", info.model},
+          {"system_fingerprint", info.fingerprint}};
+}
+
+void AddCapsule(json::object& choice, std::string_view capsule) {
+  if (!capsule.empty()) choice["kvist"] = json::object{{"capsule", capsule}};
+}
+
 json::object ModelObject(const ModelInfo& model) {
   return {{"id", model.id},
           {"object", "model"},
@@ -95,16 +107,8 @@ std::string_view FinishReasonName(engine::FinishReason reason) {
   return "none";
 }
 
-json::object ReplyWriter::Head(std::string_view object) const {
-  return {{"id", info_.id},
-          {"object", object},
-          {"created", info_.created_unix_s},
-          {"model", info_.model},
-          {"system_fingerprint", info_.fingerprint}};
-}
-
 std::string ReplyWriter::Chunk(json::object choice) const {
-  json::object body = Head(info_.chat ? "chat.completion.chunk" : "text_completion");
+  json::object body = Head(info_, info_.chat ? "chat.completion.chunk" : "text_completion");
   body["choices"] = ArrayOf(std::move(choice));
   if (info_.include_usage) body["usage"] = nullptr;
   return JsonText(body);
@@ -112,7 +116,7 @@ std::string ReplyWriter::Chunk(json::object choice) const {
 
 std::string ReplyWriter::BeginChunk() const {
   if (!info_.chat && info_.echo.empty()) return "";
-  json::object choice = {{"index", 0}};
+  json::object choice = {{"index", index_}};
   if (info_.chat) {
     choice["delta"] = {{"role", "assistant"}, {"content", ""}};
   } else {
@@ -124,7 +128,7 @@ std::string ReplyWriter::BeginChunk() const {
 }
 
 std::string ReplyWriter::TextChunk(const engine::GenerationEvent& event) {
-  json::object choice = {{"index", 0}};
+  json::object choice = {{"index", index_}};
   if (info_.chat) {
     choice["delta"] = json::object{{"content", event.text}};
   } else {
@@ -135,8 +139,8 @@ std::string ReplyWriter::TextChunk(const engine::GenerationEvent& event) {
   return Chunk(std::move(choice));
 }
 
-std::string ReplyWriter::FinishChunk(engine::FinishReason reason) const {
-  json::object choice = {{"index", 0}};
+std::string ReplyWriter::FinishChunk(engine::FinishReason reason, std::string_view capsule) const {
+  json::object choice = {{"index", index_}};
   if (info_.chat) {
     choice["delta"] = json::object();
   } else {
@@ -144,20 +148,21 @@ std::string ReplyWriter::FinishChunk(engine::FinishReason reason) const {
   }
   choice["logprobs"] = nullptr;
   choice["finish_reason"] = FinishReasonName(reason);
+  AddCapsule(choice, capsule);
   return Chunk(std::move(choice));
 }
 
-std::string ReplyWriter::UsageChunk(const engine::Usage& usage, const ReplyTimings& timings) const {
-  json::object body = Head(info_.chat ? "chat.completion.chunk" : "text_completion");
+std::string UsageChunk(const ReplyInfo& info, const engine::Usage& usage, const ReplyTimings& timings) {
+  json::object body = Head(info, info.chat ? "chat.completion.chunk" : "text_completion");
   body["choices"] = json::array();
   body["usage"] = UsageObject(usage);
   body["kvist"] = TimingsObject(timings);
   return JsonText(body);
 }
 
-std::string ReplyWriter::Whole(std::string_view text, std::span<const engine::TokenEvent> tokens,
-                               engine::FinishReason reason, const engine::Usage& usage, const ReplyTimings& timings) {
-  json::object choice = {{"index", 0}};
+json::object ReplyWriter::WholeChoice(std::string_view text, std::span<const engine::TokenEvent> tokens,
+                                      engine::FinishReason reason, std::string_view capsule) {
+  json::object choice = {{"index", index_}};
   if (info_.chat) {
     choice["message"] = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
   } else {
@@ -165,8 +170,14 @@ std::string ReplyWriter::Whole(std::string_view text, std::span<const engine::To
   }
   choice["logprobs"] = Logprobs(tokens);
   choice["finish_reason"] = FinishReasonName(reason);
-  json::object body = Head(info_.chat ? "chat.completion" : "text_completion");
-  body["choices"] = ArrayOf(std::move(choice));
+  AddCapsule(choice, capsule);
+  return choice;
+}
+
+std::string WholeBody(const ReplyInfo& info, json::array choices, const engine::Usage& usage,
+                      const ReplyTimings& timings) {
+  json::object body = Head(info, info.chat ? "chat.completion" : "text_completion");
+  body["choices"] = std::move(choices);
   body["usage"] = UsageObject(usage);
   body["kvist"] = TimingsObject(timings);
   return JsonText(body);
@@ -201,7 +212,7 @@ json::value ReplyWriter::CompletionLogprobs(std::span<const engine::TokenEvent> 
     // A character counts where its first byte is, so that one spread over tokens counts once.
     const bool shown = !tokenizer_.IsControl(token.token);
     if (shown) offset_ += static_cast<uint64_t>(std::ranges::count_if(raw, [](char c) { return (c & 0xC0) != 0x80; }));
-    if (shown && std::exchange(info_.strips_first_space, false) && raw.starts_with(' ')) --offset_;
+    if (shown && std::exchange(strip_first_space_, false) && raw.starts_with(' ')) --offset_;
     json::object top = {{TextOf(raw), Logprob(token.logprob)}};
     for (const step::TokenLogprob& other : token.top) {
       top[TextOf(tokenizer_.TokenBytes(other.token, /*render_control=*/true))] = Logprob(other.logprob);
@@ -226,10 +237,10 @@ std::string ModelListBody(const ModelInfo& model) {
   return JsonText(json::object{{"object", "list"}, {"data", ArrayOf(ModelObject(model))}});
 }
 
-std::string NewReplyId(bool chat) {
+std::string NewId(std::string_view prefix) {
   unsigned char bytes[16];
   KVIST_CHECK(RAND_bytes(bytes, sizeof bytes) == 1);
-  std::string id = chat ? "chatcmpl-" : "cmpl-";
+  std::string id(prefix);
   for (const unsigned char byte : bytes) id += fmt::format("{:02x}", byte);
   return id;
 }

@@ -25,6 +25,7 @@ struct ReplyInfo {
   bool stream = false;
   bool include_usage = false;  ///< Of a stream.
   bool logprobs = false;
+  uint32_t choices = 1;
   std::string id;  ///< "chatcmpl-..." or "cmpl-...".
   int64_t created_unix_s = 0;
   std::string model;
@@ -44,35 +45,43 @@ struct ReplyTimings {
 /// "stop", "length", "abort" (vLLM's word for cancelled), "error".
 std::string_view FinishReasonName(engine::FinishReason reason);
 
+/// One choice of an answer.
 class ReplyWriter {
  public:
-  /// `tokenizer` must outlive this.
-  ReplyWriter(ReplyInfo info, const Tokenizer& tokenizer) : info_(std::move(info)), tokenizer_(tokenizer) {}
+  /// Both must outlive this.
+  ReplyWriter(const ReplyInfo& info, const Tokenizer& tokenizer, uint32_t index = 0)
+      : info_(info), tokenizer_(tokenizer), index_(index), strip_first_space_(info.strips_first_space) {}
 
   /// First chunk: the role, or the echo; empty when there is nothing to say yet.
   std::string BeginChunk() const;
   /// Text and log probabilities of `event`, whose finish is left out. Call in order.
   std::string TextChunk(const engine::GenerationEvent& event);
-  std::string FinishChunk(engine::FinishReason reason) const;
-  std::string UsageChunk(const engine::Usage& usage, const ReplyTimings& timings) const;
+  /// @param capsule  the state after it, if it is kept; else "".
+  std::string FinishChunk(engine::FinishReason reason, std::string_view capsule) const;
 
-  /// The whole answer. @param tokens  empty unless logprobs are wanted
-  std::string Whole(std::string_view text, std::span<const engine::TokenEvent> tokens, engine::FinishReason reason,
-                    const engine::Usage& usage, const ReplyTimings& timings);
-
-  const ReplyInfo& info() const { return info_; }
+  /// Its part of a whole answer. @param tokens  empty unless logprobs are wanted
+  boost::json::object WholeChoice(std::string_view text, std::span<const engine::TokenEvent> tokens,
+                                  engine::FinishReason reason, std::string_view capsule);
 
  private:
-  boost::json::object Head(std::string_view object) const;
   std::string Chunk(boost::json::object choice) const;
   boost::json::value ChatLogprobs(std::span<const engine::TokenEvent> tokens) const;
   boost::json::value CompletionLogprobs(std::span<const engine::TokenEvent> tokens);
   boost::json::value Logprobs(std::span<const engine::TokenEvent> tokens);
 
-  ReplyInfo info_;
+  const ReplyInfo& info_;
   const Tokenizer& tokenizer_;
+  const uint32_t index_;
+  bool strip_first_space_;
   uint64_t offset_ = 0;  ///< Characters of output in tokens reported so far.
 };
+
+/// Of a stream, after all choices.
+std::string UsageChunk(const ReplyInfo& info, const engine::Usage& usage, const ReplyTimings& timings);
+
+/// The whole answer.
+std::string WholeBody(const ReplyInfo& info, boost::json::array choices, const engine::Usage& usage,
+                      const ReplyTimings& timings);
 
 /// One event of a stream of server-sent events. REQUIRES: `data` has no line break.
 std::string SseEvent(std::string_view data);
@@ -87,7 +96,7 @@ struct ModelInfo {
 std::string ModelBody(const ModelInfo& model);
 std::string ModelListBody(const ModelInfo& model);
 
-/// "chatcmpl-" or "cmpl-" and 32 random hexadecimal digits.
-std::string NewReplyId(bool chat);
+/// The prefix and 32 random hexadecimal digits.
+std::string NewId(std::string_view prefix);
 
 }  // namespace kvist::serve

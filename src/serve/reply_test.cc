@@ -31,19 +31,23 @@ class ReplyTest : public ::testing::Test {
 };
 
 TEST_F(ReplyTest, ChunksOfAChat) {
-  ReplyWriter writer(Info(/*chat=*/true), *tokenizer_);
+  const ReplyInfo info = Info(/*chat=*/true);
+  ReplyWriter writer(info, *tokenizer_, 2);
   const std::string head =
       R"({"id":"id-1","object":"chat.completion.chunk","created":5,"model":"tiny","system_fingerprint":"fp",)";
   EXPECT_EQ(
       writer.BeginChunk(),
       head +
-          R"("choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]})");
+          R"("choices":[{"index":2,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]})");
   EXPECT_EQ(writer.TextChunk({.text = "a\"\n"}),
-            head + R"("choices":[{"index":0,"delta":{"content":"a\"\n"},"logprobs":null,"finish_reason":null}]})");
-  EXPECT_EQ(writer.FinishChunk(engine::FinishReason::kStop),
-            head + R"("choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}]})");
-  EXPECT_EQ(writer.UsageChunk({.prompt_tokens = 7, .cached_tokens = 3, .output_tokens = 2},
-                              {.ttft_ms = 1.5, .total_ms = 20.25}),
+            head + R"("choices":[{"index":2,"delta":{"content":"a\"\n"},"logprobs":null,"finish_reason":null}]})");
+  EXPECT_EQ(writer.FinishChunk(engine::FinishReason::kStop, ""),
+            head + R"("choices":[{"index":2,"delta":{},"logprobs":null,"finish_reason":"stop"}]})");
+  EXPECT_EQ(writer.FinishChunk(engine::FinishReason::kStop, "cap-1"),
+            head + R"("choices":[{"index":2,"delta":{},"logprobs":null,"finish_reason":"stop",)"
+                   R"("kvist":{"capsule":"cap-1"}}]})");
+  EXPECT_EQ(UsageChunk(info, {.prompt_tokens = 7, .cached_tokens = 3, .output_tokens = 2},
+                       {.ttft_ms = 1.5, .total_ms = 20.25}),
             head + R"("choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"total_tokens":9,)"
                    R"("prompt_tokens_details":{"cached_tokens":3}},)"
                    R"("kvist":{"ttft_ms":1.5,"prompt_ms":null,"total_ms":20.25,"output_tokens_per_second":null}})");
@@ -61,24 +65,30 @@ TEST_F(ReplyTest, ChunksOfACompletion) {
             head + R"("choices":[{"index":0,"text":"prompt","logprobs":null,"finish_reason":null}],"usage":null})");
   EXPECT_EQ(writer.TextChunk({.text = "x"}),
             head + R"("choices":[{"index":0,"text":"x","logprobs":null,"finish_reason":null}],"usage":null})");
-  EXPECT_EQ(writer.FinishChunk(engine::FinishReason::kLength),
+  EXPECT_EQ(writer.FinishChunk(engine::FinishReason::kLength, ""),
             head + R"("choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"length"}],"usage":null})");
 }
 
 TEST_F(ReplyTest, WholeAnswers) {
-  const json::value chat =
-      json::parse(ReplyWriter(Info(true), *tokenizer_).Whole("hi", {}, engine::FinishReason::kStop, {}, {}));
+  const auto whole = [&](const ReplyInfo& info, engine::FinishReason reason) {
+    json::array choices;
+    for (uint32_t i = 0; i < 2; ++i) {
+      choices.push_back(ReplyWriter(info, *tokenizer_, i).WholeChoice("hi", {}, reason, ""));
+    }
+    return json::parse(WholeBody(info, std::move(choices), {}, {}));
+  };
+  const json::value chat = whole(Info(true), engine::FinishReason::kStop);
   EXPECT_EQ(chat.at("object").as_string(), "chat.completion");
   EXPECT_EQ(
       json::serialize(chat.at("choices").at(0)),
       R"({"index":0,"message":{"role":"assistant","content":"hi","refusal":null},"logprobs":null,"finish_reason":"stop"})");
   ReplyInfo info = Info(false);
   info.echo = "say ";
-  const json::value text =
-      json::parse(ReplyWriter(info, *tokenizer_).Whole("hi", {}, engine::FinishReason::kLength, {}, {}));
+  const json::value text = whole(info, engine::FinishReason::kLength);
   EXPECT_EQ(text.at("object").as_string(), "text_completion");
   EXPECT_EQ(json::serialize(text.at("choices").at(0)),
             R"({"index":0,"text":"say hi","logprobs":null,"finish_reason":"length"})");
+  EXPECT_EQ(text.at("choices").at(1).at("index").as_int64(), 1);
 }
 
 TEST_F(ReplyTest, ChatLogprobsHaveTextAndBytes) {
@@ -112,9 +122,8 @@ TEST_F(ReplyTest, CompletionOffsetsCountCharacters) {
 }
 
 TEST_F(ReplyTest, IdsDiffer) {
-  EXPECT_NE(NewReplyId(true), NewReplyId(true));
-  EXPECT_THAT(NewReplyId(true), ::testing::MatchesRegex("chatcmpl-[0-9a-f]+"));
-  EXPECT_THAT(NewReplyId(false), ::testing::StartsWith("cmpl-"));
+  EXPECT_NE(NewId("cmpl-"), NewId("cmpl-"));
+  EXPECT_THAT(NewId("chatcmpl-"), ::testing::MatchesRegex("chatcmpl-[0-9a-f]+"));
 }
 
 TEST(JsonText, IsJsonWithPlainNumbers) {

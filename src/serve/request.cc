@@ -17,7 +17,8 @@ namespace {
 
 /// Of "kvist" in the body.
 constexpr std::string_view kOwnFields[] = {"cache_salt",     "priority",   "session", "keep_tool_results",
-                                           "keep_ephemeral", "keep_turns", "drop"};
+                                           "keep_ephemeral", "keep_turns", "drop",    "capsule",
+                                           "restore"};
 /// Of a range in "kvist.drop".
 constexpr std::string_view kRangeFields[] = {"begin", "end", "at", "reposition"};
 constexpr size_t kOperationsMax = 4096;
@@ -25,6 +26,7 @@ constexpr int64_t kStopStringsMax = 16;
 constexpr int64_t kStopTokensMax = 256;
 constexpr size_t kStopBytesMax = 1024;  // Looking for a stop string costs its length at every token.
 constexpr uint32_t kCompletionTokensDefault = 16;
+constexpr int64_t kChoicesMax = 128;
 
 absl::StatusOr<const json::object*> RootObject(const JsonDocument& document) {
   if (!document.root().is_object()) {
@@ -58,7 +60,7 @@ absl::Status ReadSampling(const Fields& body, RequestOptions& options) {
   KVIST_RETURN_IF_ERROR(body.Read("temperature", 0, 2, sampling.temperature));
   KVIST_RETURN_IF_ERROR(body.Read("top_p", 0, 1, sampling.top_p));
   KVIST_RETURN_IF_ERROR(body.Read("min_p", 0, 1, sampling.min_p));
-  int64_t top_k = 0;  // Other servers write "off" as -1.
+  int64_t top_k = sampling.top_k;  // Other servers write "off" as -1.
   KVIST_RETURN_IF_ERROR(body.Read("top_k", -1, INT32_MAX, top_k));
   sampling.top_k = static_cast<uint32_t>(std::max<int64_t>(top_k, 0));
   KVIST_RETURN_IF_ERROR(body.Read("repeat_penalty", 0.01, 100, sampling.repetition_penalty));
@@ -134,7 +136,6 @@ uint64_t NamespaceOf(std::string_view salt) {
   return hash == 0 ? 1 : hash;
 }
 
-/// A field that is not known is refused here: who asks for a service that is not given must learn of it.
 /// "drop": operations on a prompt of tokens, as the engine has them.
 absl::Status ReadOperations(const Fields& own, std::vector<kv::CacheOp>& ops) {
   KVIST_ASSIGN_OR_RETURN(const json::array* given, own.ReadArray("drop"));
@@ -165,31 +166,36 @@ absl::Status ReadOperations(const Fields& own, std::vector<kv::CacheOp>& ops) {
   return fault.empty() ? absl::OkStatus() : own.Bad("drop", Cat("cannot be done: ", fault));
 }
 
-absl::Status ReadOwnFields(const Fields& body, RequestOptions& options) {
+/// A field that is not known is refused here: who asks for a service that is not given must learn of it.
+absl::Status ReadOwnFields(const Fields& body, const RequestContext& context, RequestOptions& options) {
   engine::GenerationRequest& generation = options.generation;
   std::string salt;
   KVIST_RETURN_IF_ERROR(body.Read("cache_salt", salt));  // vLLM's place for it.
   KVIST_ASSIGN_OR_RETURN(const json::object* given, body.ReadObject("kvist"));
-  if (given != nullptr) {
-    const Fields own(*given, "kvist");
-    KVIST_RETURN_IF_ERROR(own.RefuseUnknown(kOwnFields));
-    KVIST_RETURN_IF_ERROR(own.Read("cache_salt", salt));
-    KVIST_RETURN_IF_ERROR(ReadForgetRules(own, options.forget));
-    KVIST_RETURN_IF_ERROR(ReadOperations(own, generation.ops));
-    int64_t priority = generation.priority;
-    KVIST_RETURN_IF_ERROR(own.Read("priority", 0, UINT8_MAX, priority));
-    generation.priority = static_cast<uint8_t>(priority);
-  }
+  const json::object none;
+  const Fields own(given == nullptr ? none : *given, "kvist");
+  KVIST_RETURN_IF_ERROR(own.RefuseUnknown(kOwnFields));
+  KVIST_RETURN_IF_ERROR(own.Read("cache_salt", salt));
   if (!salt.empty()) generation.cache_namespace = NamespaceOf(salt);
+  KVIST_RETURN_IF_ERROR(internal::ReadCapsule(body, own, context, options));
+  KVIST_RETURN_IF_ERROR(ReadForgetRules(own, options.forget));
+  if (options.restored && own.Find("drop") != nullptr) {
+    return own.Bad("drop", "cannot be combined with 'kvist.restore': the capsule has its operations");
+  }
+  KVIST_RETURN_IF_ERROR(ReadOperations(own, generation.ops));
+  int64_t priority = generation.priority;
+  KVIST_RETURN_IF_ERROR(own.Read("priority", 0, UINT8_MAX, priority));
+  generation.priority = static_cast<uint8_t>(priority);
   return absl::OkStatus();
 }
 
-absl::Status ReadCount(const Fields& body) {
-  for (const char* key : {"n", "best_of"}) {
-    int64_t count = 1;
-    if (!body.Read(key, 1, 1, count).ok())
-      return body.Bad(key, "must be 1: more are not supported; send several requests");
-  }
+absl::Status ReadChoices(const Fields& body, RequestOptions& options) {
+  int64_t choices = 1;
+  KVIST_RETURN_IF_ERROR(body.Read("n", 1, kChoicesMax, choices));
+  options.choices = static_cast<uint32_t>(choices);
+  int64_t best_of = choices;
+  KVIST_RETURN_IF_ERROR(body.Read("best_of", 1, INT32_MAX, best_of));
+  if (best_of != choices) return body.Bad("best_of", "other than 'n' is not supported: answers are not ranked here");
   return absl::OkStatus();
 }
 
@@ -248,6 +254,7 @@ absl::Status ReadPromptTokens(const json::array& list, uint32_t vocab_size, std:
 /// A string, an array of token ids, or an array of exactly one of these.
 absl::Status ReadPrompt(const Fields& body, uint32_t vocab_size, CompletionRequest& request) {
   const json::value* prompt = body.Find("prompt");
+  if (prompt == nullptr && request.options.restored) return absl::OkStatus();
   if (prompt == nullptr) return body.Bad("prompt", "is missing");
   if (prompt->is_array() && !prompt->get_array().empty() && !prompt->get_array().front().is_number()) {
     if (prompt->get_array().size() > 1)
@@ -273,12 +280,12 @@ absl::Status ReadPrompt(const Fields& body, uint32_t vocab_size, CompletionReque
 absl::Status internal::ReadOptions(const Fields& body, const RequestContext& context, RequestOptions& options) {
   KVIST_RETURN_IF_ERROR(ReadModel(body, context.model_id));
   KVIST_RETURN_IF_ERROR(ReadStream(body, options));
-  KVIST_RETURN_IF_ERROR(ReadCount(body));
+  KVIST_RETURN_IF_ERROR(ReadChoices(body, options));
   KVIST_RETURN_IF_ERROR(RefuseUnsupported(body));
+  KVIST_RETURN_IF_ERROR(ReadOwnFields(body, context, options));
   KVIST_RETURN_IF_ERROR(ReadSampling(body, options));
   KVIST_RETURN_IF_ERROR(ReadLogitBias(body, context.vocab_size, options.generation.biases));
   KVIST_RETURN_IF_ERROR(ReadStops(body, context.vocab_size, options.generation));
-  KVIST_RETURN_IF_ERROR(ReadOwnFields(body, options));
   std::string user;  // Accepted and not used; still a string.
   return body.Read("user", user);
 }
@@ -291,8 +298,9 @@ absl::StatusOr<ChatRequest> ParseChatRequest(std::string_view text, const Reques
   KVIST_RETURN_IF_ERROR(internal::ReadOptions(body, context, request.options));
   KVIST_RETURN_IF_ERROR(ReadMaxTokens(body, 1, request.options.generation.max_tokens));
   KVIST_RETURN_IF_ERROR(ReadChatLogprobs(body, request.options));
-  KVIST_RETURN_IF_ERROR(internal::ReadMessages(body, request.messages));
-  if (!request.options.generation.ops.empty()) {
+  const bool goes_on = request.options.restored && body.Find("messages") == nullptr;
+  if (!goes_on) KVIST_RETURN_IF_ERROR(internal::ReadMessages(body, request.messages));
+  if (!request.options.restored && !request.options.generation.ops.empty()) {
     return BadParam("kvist.drop",
                     "'kvist.drop' is for /v1/completions; in a chat mark messages with \"kvist\": {\"drop\": true}");
   }
@@ -332,6 +340,7 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(std::string_view text, 
   KVIST_RETURN_IF_ERROR(body.Read("echo", request.echo));
   if (request.echo && request.options.logprobs)
     return body.Bad("echo", "together with 'logprobs' is not supported yet");
+  if (request.echo && request.options.restored) return body.Bad("echo", "cannot be combined with 'kvist.restore'");
   return request;
 }
 

@@ -8,6 +8,8 @@
 /// docs/serving.md.
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,12 +30,17 @@ struct RequestContext {
   std::string_view model_id;  ///< The one served model; a request may also leave it out.
   uint32_t vocab_size = 0;    ///< Tokens.
   JsonLimits json;
+  /// The capsule of this name in a namespace, or nullptr. Empty = there are none.
+  std::function<std::shared_ptr<const engine::Capsule>(uint64_t cache_namespace, std::string_view id)> find_capsule;
 };
 
 /// Common to both kinds.
 struct RequestOptions {
-  engine::GenerationRequest generation;  ///< All but the prompt, the seed and strip_leading_space.
-  std::optional<uint64_t> seed;          ///< Not given = a fresh one.
+  /// All but the prompt, the seed and strip_leading_space; of a restored capsule, these too.
+  engine::GenerationRequest generation;
+  bool restored = false;         ///< `generation` began as a capsule's.
+  std::optional<uint64_t> seed;  ///< Not given = a fresh one.
+  uint32_t choices = 1;
   bool stream = false;
   bool include_usage = false;  ///< A last chunk with the usage; only with `stream`.
   bool logprobs = false;
@@ -42,7 +49,8 @@ struct RequestOptions {
 
 struct ChatRequest {
   RequestOptions options;
-  boost::json::array messages;         ///< At least one object with "role" and a string "content".
+  /// Objects with "role" and a string "content": at least one, or none to go on with a restored answer.
+  boost::json::array messages;
   std::vector<uint32_t> forgotten;     ///< Indices of messages that leave the view.
   boost::json::value tools;            ///< Array of function tools, or null.
   boost::json::object template_extra;  ///< chat_template_kwargs, and reasoning_effort when given.
@@ -50,6 +58,7 @@ struct ChatRequest {
 
 struct CompletionRequest {
   RequestOptions options;
+  /// Empty text = go on with what was restored; other prompts follow that.
   std::variant<std::string, std::vector<TokenId>> prompt;
   bool echo = false;  ///< The output begins with the prompt.
 };
@@ -63,6 +72,9 @@ namespace internal {
 
 /// Model, streaming, sampling, stops and own fields: what both kinds have in common.
 absl::Status ReadOptions(const Fields& body, const RequestContext& context, RequestOptions& options);
+
+/// "kvist.capsule" and "kvist.restore". Before sampling is read: what the request does not say is the capsule's.
+absl::Status ReadCapsule(const Fields& body, const Fields& own, const RequestContext& context, RequestOptions& options);
 
 /// "messages": roles and contents checked, contents made strings, arguments of tool calls made objects.
 absl::Status ReadMessages(const Fields& body, boost::json::array& messages);

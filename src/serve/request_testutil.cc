@@ -14,7 +14,7 @@ namespace {
 namespace json = boost::json;
 
 constexpr uint32_t kVocab = 1000;
-constexpr RequestContext kContext{
+const RequestContext kContext{
     .model_id = "fuzz", .vocab_size = kVocab, .json = {.depth_max = 64, .memory_bytes_max = 16u << 20}};
 
 bool Within(float value, float min, float max) {

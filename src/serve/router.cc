@@ -17,8 +17,10 @@ constexpr RouteRow kRoutes[] = {
     {"/v1/chat/completions", Route::kChat}, {"/v1/completions", Route::kCompletions},
     {"/v1/models", Route::kModels},         {"/health", Route::kHealth},
     {"/metrics", Route::kMetrics},          {"/kvist/memory", Route::kMemory},
+    {"/kvist/capsules", Route::kCapsules},
 };
-constexpr std::string_view kModelPrefix = "/v1/models/";
+/// With an id behind.
+constexpr RouteRow kPrefixes[] = {{"/v1/models/", Route::kModel}, {"/kvist/capsules/", Route::kCapsule}};
 
 int HexDigit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -37,8 +39,20 @@ std::string PercentDecoded(std::string_view text) {
   return out;
 }
 
-bool IsPost(Route route) {
-  return route == Route::kChat || route == Route::kCompletions;
+enum MethodSet : uint8_t { kRead = 1, kWrite = 2, kRemove = 4 };
+
+uint8_t MethodsOf(Route route) {
+  switch (route) {
+    case Route::kChat:
+    case Route::kCompletions:
+      return kWrite;
+    case Route::kCapsules:
+      return kRead | kWrite;
+    case Route::kCapsule:
+      return kRead | kRemove;
+    default:
+      return kRead;
+  }
 }
 
 }  // namespace
@@ -50,24 +64,37 @@ Target RouteOf(std::string_view target) {
   for (const RouteRow& row : kRoutes) {
     if (row.path == path) return {row.route, ""};
   }
-  if (path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size()) {
-    return {Route::kModel, PercentDecoded(path.substr(kModelPrefix.size()))};
+  for (const RouteRow& row : kPrefixes) {
+    if (path.starts_with(row.path) && path.size() > row.path.size()) {
+      return {row.route, PercentDecoded(path.substr(row.path.size()))};
+    }
   }
   if (web::FindAsset(path) != nullptr) return {Route::kAsset, std::string(path)};
   return {};
 }
 
 std::string_view AllowedMethods(Route route) {
-  return IsPost(route) ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
+  switch (MethodsOf(route)) {
+    case kWrite:
+      return "POST, OPTIONS";
+    case kRead | kWrite:
+      return "GET, HEAD, POST, OPTIONS";
+    case kRead | kRemove:
+      return "GET, HEAD, DELETE, OPTIONS";
+    default:
+      return "GET, HEAD, OPTIONS";
+  }
 }
 
 bool MethodAllowed(Route route, Method method) {
   switch (method) {
     case Method::kGet:
     case Method::kHead:
-      return !IsPost(route);
+      return (MethodsOf(route) & kRead) != 0;
     case Method::kPost:
-      return IsPost(route);
+      return (MethodsOf(route) & kWrite) != 0;
+    case Method::kDelete:
+      return (MethodsOf(route) & kRemove) != 0;
     case Method::kOptions:
       return true;
     case Method::kOther:
@@ -95,6 +122,9 @@ std::string_view RouteName(Route route) {
       return "metrics";
     case Route::kMemory:
       return "memory";
+    case Route::kCapsules:
+    case Route::kCapsule:
+      return "capsules";
     case Route::kAsset:
       return "page";
     case Route::kNone:

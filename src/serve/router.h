@@ -9,14 +9,26 @@
 
 namespace kvist::serve {
 
-enum class Route : uint8_t { kChat, kCompletions, kModels, kModel, kHealth, kMetrics, kMemory, kAsset, kNone };
+enum class Route : uint8_t {
+  kChat,
+  kCompletions,
+  kModels,
+  kModel,
+  kHealth,
+  kMetrics,
+  kMemory,
+  kCapsules,
+  kCapsule,
+  kAsset,
+  kNone
+};
 
 /// Methods as far as the server tells them apart.
-enum class Method : uint8_t { kGet, kHead, kPost, kOptions, kOther };
+enum class Method : uint8_t { kGet, kHead, kPost, kDelete, kOptions, kOther };
 
 struct Target {
   Route route = Route::kNone;
-  std::string argument;  ///< kModel: the id, percent-decoded. kAsset: the path.
+  std::string argument;  ///< kModel, kCapsule: the id, percent-decoded. kAsset: the path.
 };
 
 /// @param target  of the request line: "/path?query". Queries are ignored. A path that ends in one slash too many is

@@ -102,6 +102,9 @@ struct Server::Impl {
                 .clock = clock,
                 .metrics = service.metrics(),
                 .sessions = service.sessions(),
+                .capsules = service.capsules(),
+                .open_requests = service.open_requests(),
+                .unix_now_s = options.unix_now_s,
                 .post = [this](std::function<void()> run) { asio::post(io, std::move(run)); },
                 .output_bytes_max = options.limits.output_bytes_max},
         host{service, streams, workers, options.limits} {}

@@ -63,7 +63,8 @@ std::optional<HttpReply> Service::Refusal(const HttpHead& head) const {
     return reply;
   }
   if (head.method == Method::kOptions) return Preflight(head);
-  if (open && head.method == Method::kPost && !OriginMayCall(head.origin, head.host, options_.cors_origin)) {
+  const bool changes = head.method == Method::kPost || head.method == Method::kDelete;
+  if (open && changes && !OriginMayCall(head.origin, head.host, options_.cors_origin)) {
     return ErrorReply(HttpError(
         403, Cat("pages of '", Shortened(head.origin), "' may not use this server; allow them with --cors-origin")));
   }
@@ -78,7 +79,7 @@ std::optional<HttpReply> Service::Refusal(const HttpHead& head) const {
   return std::nullopt;
 }
 
-HttpReply Service::Answer(const HttpHead& head) const {
+HttpReply Service::Answer(const HttpHead& head) {
   switch (head.target.route) {
     case Route::kModels:
       return {.body = ModelListBody(InfoOf(model_))};
@@ -90,6 +91,10 @@ HttpReply Service::Answer(const HttpHead& head) const {
       return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.Text()};
     case Route::kMemory:
       return Memory();
+    case Route::kCapsules:
+      return {.body = CapsuleListBody(capsules_.List())};
+    case Route::kCapsule:
+      return Capsule(head);
     case Route::kAsset:
       return Asset(head);
     case Route::kChat:
@@ -102,8 +107,38 @@ HttpReply Service::Answer(const HttpHead& head) const {
 
 absl::StatusOr<PreparedRequest> Service::Prepare(Route route, std::string_view body) {
   KVIST_CHECK(route == Route::kChat || route == Route::kCompletions);
-  return route == Route::kChat ? PrepareChat(model_, sessions_, body, unix_now_s())
-                               : PrepareCompletion(model_, body, unix_now_s());
+  const PastStates past{.sessions = sessions_, .capsules = capsules_};
+  return route == Route::kChat ? PrepareChat(model_, past, body, unix_now_s())
+                               : PrepareCompletion(model_, past, body, unix_now_s());
+}
+
+HttpReply Service::KeepCapsule(std::string_view body) {
+  const auto keep = [&]() -> absl::StatusOr<std::string> {
+    KVIST_ASSIGN_OR_RETURN(const std::string name, ParseCapsuleRequest(body));
+    const std::optional<RequestId> id = open_requests_.Find(name);
+    if (!id) {
+      return BadParam("request", Cat("'request': '", Shortened(name),
+                                     "' is not running; ask for a capsule at its end with \"kvist\": "
+                                     "{\"capsule\": true}"));
+    }
+    KVIST_ASSIGN_OR_RETURN(engine::Capsule state, AskForCapsule(engine_, *id));
+    return capsules_.Store(std::make_shared<const engine::Capsule>(std::move(state)), unix_now_s());
+  };
+  const absl::StatusOr<std::string> kept = keep();
+  if (!kept.ok()) return ErrorReply(ErrorFromStatus(kept.status()));
+  return {.status = 201, .body = CapsuleBody(capsules_.Show(*kept).value_or(CapsuleInfo{.id = *kept}))};
+}
+
+HttpReply Service::Capsule(const HttpHead& head) {
+  const std::string& id = head.target.argument;
+  const std::optional<CapsuleInfo> info = capsules_.Show(id);
+  if (!info || (head.method == Method::kDelete && !capsules_.Erase(id))) {
+    return ErrorReply(ErrorFromStatus(
+        WithCode(absl::NotFoundError(Cat("there is no capsule '", Shortened(id), "'")), "capsule_not_found")));
+  }
+  HttpReply reply{.body = CapsuleBody(*info)};
+  reply.headers.emplace_back("Cache-Control", "no-store");
+  return reply;
 }
 
 std::vector<std::pair<std::string, std::string>> Service::CorsHeaders(const HttpHead& head) const {

@@ -17,6 +17,8 @@
 #include "engine/engine.h"
 #include "serve/access.h"
 #include "serve/api_error.h"
+#include "serve/capsules.h"
+#include "serve/open_requests.h"
 #include "serve/prompt.h"
 #include "serve/router.h"
 #include "serve/serve_metrics.h"
@@ -57,10 +59,13 @@ class Service {
   /// too.
   std::optional<HttpReply> Refusal(const HttpHead& head) const;
 
-  /// Answers a GET or HEAD (with its body; the caller leaves it out). May wait for the engine where AnswerWaits(head)
-  /// says so; then not for the network thread. REQUIRES: Refusal(head) is empty.
-  HttpReply Answer(const HttpHead& head) const;
+  /// Answers a GET, HEAD (with its body; the caller leaves it out) or DELETE. May wait for the engine where
+  /// AnswerWaits(head) says so; then not for the network thread. REQUIRES: Refusal(head) is empty.
+  HttpReply Answer(const HttpHead& head);
   static bool AnswerWaits(const HttpHead& head) { return head.target.route == Route::kMemory; }
+
+  /// POST /kvist/capsules: keeps the state of a running request. Waits for the engine.
+  HttpReply KeepCapsule(std::string_view body);
 
   /// Parses, renders and tokenizes. REQUIRES: `route` is kChat or kCompletions.
   absl::StatusOr<PreparedRequest> Prepare(Route route, std::string_view body);
@@ -77,12 +82,15 @@ class Service {
   const Clock& clock() const { return clock_; }
   ServeMetrics& metrics() { return metrics_; }
   Sessions& sessions() { return sessions_; }
+  Capsules& capsules() { return capsules_; }
+  OpenRequests& open_requests() { return open_requests_; }
   int64_t unix_now_s() const { return options_.unix_now_s(); }
 
  private:
   HttpReply Health() const;
   HttpReply Memory() const;
   HttpReply Model(const std::string& id) const;
+  HttpReply Capsule(const HttpHead& head);
   HttpReply Asset(const HttpHead& head) const;
   HttpReply Preflight(const HttpHead& head) const;
 
@@ -93,6 +101,8 @@ class Service {
   const Clock& clock_;
   ServeMetrics metrics_;
   Sessions sessions_;
+  Capsules capsules_;
+  OpenRequests open_requests_;
   std::atomic<bool> stopping_{false};
 };
 

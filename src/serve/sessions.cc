@@ -15,6 +15,10 @@ bool Covered(const kv::CacheOp& op, std::span<const TokenRange> ranges) {
   return at >= op.end;
 }
 
+std::string KeyOf(uint64_t cache_namespace, std::string_view session) {
+  return Cat(cache_namespace, "/", session);
+}
+
 }  // namespace
 
 History Continue(const History& past, std::span<const TokenId> prompt, std::span<const TokenRange> dropped) {
@@ -53,39 +57,13 @@ History Continue(const History& past, std::span<const TokenId> prompt, std::span
   return next;
 }
 
-std::string Sessions::KeyOf(uint64_t cache_namespace, std::string_view session) {
-  return Cat(cache_namespace, "/", session);
-}
-
 History Sessions::Find(uint64_t cache_namespace, std::string_view session) {
-  std::lock_guard lock(mutex_);
-  const auto it = by_key_.find(KeyOf(cache_namespace, session));
-  if (it == by_key_.end()) return {};
-  entries_.splice(entries_.begin(), entries_, it->second);
-  return it->second->history;
+  return store_.Find(KeyOf(cache_namespace, session)).value_or(History{});
 }
 
 void Sessions::Store(uint64_t cache_namespace, std::string_view session, History history) {
-  std::lock_guard lock(mutex_);
-  std::string key = KeyOf(cache_namespace, session);
-  if (const auto it = by_key_.find(key); it != by_key_.end()) {
-    tokens_ -= it->second->history.tokens.size();
-    entries_.erase(it->second);
-    by_key_.erase(it);
-  }
-  tokens_ += history.tokens.size();
-  entries_.push_front({key, std::move(history)});
-  by_key_[std::move(key)] = entries_.begin();
-  while (entries_.size() > 1 && (entries_.size() > sessions_max_ || tokens_ > tokens_max_)) {
-    tokens_ -= entries_.back().history.tokens.size();
-    by_key_.erase(entries_.back().key);
-    entries_.pop_back();
-  }
-}
-
-size_t Sessions::size() const {
-  std::lock_guard lock(mutex_);
-  return entries_.size();
+  const size_t tokens = history.tokens.size();
+  store_.Store(KeyOf(cache_namespace, session), std::move(history), tokens);
 }
 
 }  // namespace kvist::serve

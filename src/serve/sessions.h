@@ -8,16 +8,14 @@
 /// Threads: any.
 
 #include <cstdint>
-#include <list>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "base/units.h"
 #include "kv/live_text.h"
+#include "serve/bounded_store.h"
 
 namespace kvist::serve {
 
@@ -42,25 +40,15 @@ class Sessions {
  public:
   /// @param tokens_max  of all sessions together.
   explicit Sessions(size_t sessions_max = 4096, size_t tokens_max = size_t{64} << 20)
-      : sessions_max_(sessions_max), tokens_max_(tokens_max) {}
+      : store_(sessions_max, tokens_max) {}
 
   /// Empty for a session that is not known.
   History Find(uint64_t cache_namespace, std::string_view session);
   void Store(uint64_t cache_namespace, std::string_view session, History history);
-  size_t size() const;
+  size_t size() const { return store_.size(); }
 
  private:
-  struct Entry {
-    std::string key;
-    History history;
-  };
-  static std::string KeyOf(uint64_t cache_namespace, std::string_view session);
-
-  const size_t sessions_max_, tokens_max_;
-  mutable std::mutex mutex_;
-  std::list<Entry> entries_;  ///< Latest first.
-  absl::flat_hash_map<std::string, std::list<Entry>::iterator> by_key_;
-  size_t tokens_ = 0;
+  BoundedStore<History> store_;
 };
 
 }  // namespace kvist::serve
