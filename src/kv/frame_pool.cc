@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <mutex>
+#include <utility>
 
 #include "base/check.h"
 
@@ -40,12 +41,13 @@ std::optional<FrameId> FramePool::Allocate(PageId id) {
 
 std::optional<FrameId> FramePool::TakeOldest(PageId id) {
   const uint32_t first = BucketOf(id);
-  const auto lowest = cached_first_.load(std::memory_order_relaxed) > 0 ? Retention::kFirst : Retention::kNormal;
-  for (auto retention = static_cast<uint32_t>(lowest); retention < kRetentions; ++retention) {
+  for (const Retention retention : {Retention::kLow, Retention::kNormal, Retention::kHigh}) {
+    const auto ring = static_cast<uint32_t>(retention);
+    if (retention != Retention::kNormal && cached_of_[ring].load(std::memory_order_relaxed) == 0) continue;
     for (uint32_t i = 0; i <= bucket_mask_; ++i) {
       Bucket& bucket = buckets_[(first + i) & bucket_mask_];
       std::lock_guard lock(bucket.lock);
-      const uint32_t index = bucket.rings[retention].oldest;
+      const uint32_t index = bucket.rings[ring].oldest;
       if (index == kNil) continue;
       Unlink(bucket, index);
       entries_[index] = {.references = 1, .state = FrameState::kReferenced};
@@ -99,14 +101,28 @@ void FramePool::SetRetention(FrameId frame, Retention retention) {
   Entry& entry = entries_[frame.value];
   KVIST_CHECK(entry.state != FrameState::kFree);
   if (entry.state == FrameState::kCached) Unlink(bucket, frame.value);
-  entry.retention = retention;
-  if (entry.state == FrameState::kCached) PushNewest(bucket, frame.value);
+  const bool lower = retention < std::exchange(entry.retention, retention);
+  if (entry.state == FrameState::kCached) lower ? PushOldest(bucket, frame.value) : PushNewest(bucket, frame.value);
+}
+
+std::optional<FrameId> FramePool::OldestPinned() const {
+  for (uint32_t i = 0; i <= bucket_mask_; ++i) {
+    std::lock_guard lock(buckets_[i].lock);
+    const uint32_t index = buckets_[i].rings[static_cast<uint32_t>(Retention::kPinned)].oldest;
+    if (index != kNil) return FrameId{index};
+  }
+  return std::nullopt;
+}
+
+void FramePool::CountCached(Retention retention, int32_t change) {
+  if (retention == Retention::kNormal) return;
+  cached_of_[static_cast<uint32_t>(retention)].fetch_add(static_cast<uint32_t>(change), std::memory_order_relaxed);
 }
 
 void FramePool::Unlink(Bucket& bucket, uint32_t index) {
   Entry& entry = entries_[index];
   Ring& ring = bucket.rings[static_cast<uint32_t>(entry.retention)];
-  if (entry.retention == Retention::kFirst) cached_first_.fetch_sub(1, std::memory_order_relaxed);
+  CountCached(entry.retention, -1);
   (entry.previous == kNil ? ring.oldest : entries_[entry.previous].next) = entry.next;
   (entry.next == kNil ? ring.newest : entries_[entry.next].previous) = entry.previous;
   entry.previous = entry.next = kNil;
@@ -115,11 +131,21 @@ void FramePool::Unlink(Bucket& bucket, uint32_t index) {
 void FramePool::PushNewest(Bucket& bucket, uint32_t index) {
   Entry& entry = entries_[index];
   Ring& ring = bucket.rings[static_cast<uint32_t>(entry.retention)];
-  if (entry.retention == Retention::kFirst) cached_first_.fetch_add(1, std::memory_order_relaxed);
+  CountCached(entry.retention, +1);
   entry.previous = ring.newest;
   entry.next = kNil;
   (ring.newest == kNil ? ring.oldest : entries_[ring.newest].next) = index;
   ring.newest = index;
+}
+
+void FramePool::PushOldest(Bucket& bucket, uint32_t index) {
+  Entry& entry = entries_[index];
+  Ring& ring = bucket.rings[static_cast<uint32_t>(entry.retention)];
+  CountCached(entry.retention, +1);
+  entry.previous = kNil;
+  entry.next = ring.oldest;
+  (ring.oldest == kNil ? ring.newest : entries_[ring.oldest].previous) = index;
+  ring.oldest = index;
 }
 
 void FramePool::PushFree(Bucket& bucket, uint32_t index) {
@@ -136,6 +162,7 @@ FrameCounts FramePool::counts() const {
     sum.cached += buckets_[i].counts.cached;
     sum.referenced += buckets_[i].counts.referenced;
   }
+  sum.pinned = cached_of_[static_cast<uint32_t>(Retention::kPinned)].load(std::memory_order_relaxed);
   return sum;
 }
 
@@ -148,13 +175,14 @@ void FramePool::CheckInvariants() const {
     KVIST_CHECK((state == FrameState::kReferenced) == (entries_[i].references > 0));
   }
   KVIST_CHECK(counts().total() == entries_.size());
+  uint32_t of_class[kRetentions] = {};
   for (uint32_t b = 0; b <= bucket_mask_; ++b) {
     const Bucket& bucket = buckets_[b];
     KVIST_CHECK(seen[b].free == bucket.counts.free && seen[b].cached == bucket.counts.cached &&
                 seen[b].referenced == bucket.counts.referenced);
     uint32_t linked = 0;
     for (uint32_t r = 0; r < kRetentions; ++r) {
-      for (uint32_t i = bucket.rings[r].oldest; i != kNil; i = entries_[i].next, ++linked) {
+      for (uint32_t i = bucket.rings[r].oldest; i != kNil; i = entries_[i].next, ++linked, ++of_class[r]) {
         KVIST_CHECK(entries_[i].state == FrameState::kCached && (i & bucket_mask_) == b && linked < entries_.size());
         KVIST_CHECK(static_cast<uint32_t>(entries_[i].retention) == r);
       }
@@ -165,6 +193,9 @@ void FramePool::CheckInvariants() const {
       KVIST_CHECK(entries_[i].state == FrameState::kFree && (i & bucket_mask_) == b && linked < entries_.size());
     }
     KVIST_CHECK(linked == bucket.counts.free);
+  }
+  for (uint32_t r = 0; r < kRetentions; ++r) {
+    KVIST_CHECK(r == static_cast<uint32_t>(Retention::kNormal) || cached_of_[r].load() == of_class[r]);
   }
 }
 

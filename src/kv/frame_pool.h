@@ -21,13 +21,14 @@ namespace kvist::kv {
 
 enum class FrameState : uint8_t { kFree, kCached, kReferenced };
 
-/// In which order cached frames are given up: all of a class before any of the next one.
-enum class Retention : uint8_t { kFirst, kNormal, kHigh };
-inline constexpr uint32_t kRetentions = 3;
+/// In which order cached frames are given up: all of a class before any of the next one; pinned ones not at all.
+enum class Retention : uint8_t { kLow, kNormal, kHigh, kPinned };
+inline constexpr uint32_t kRetentions = 4;
 
 /// How many frames are in each state; they add up to the pool.
 struct FrameCounts {
   uint32_t free = 0, cached = 0, referenced = 0;
+  uint32_t pinned = 0;  ///< Of those cached; nobody gets them.
   uint32_t total() const { return free + cached + referenced; }
 };
 
@@ -45,7 +46,7 @@ class FramePool {
   std::optional<FrameId> Allocate(PageId id);
 
   /// The cached frame of the lowest class that was released longest ago in the bucket of `id` (of another one where
-  /// that has none), now with one reference: the caller gives it a new meaning or frees it.
+  /// that has none), now with one reference: the caller gives it a new meaning or frees it. Never a pinned one.
   std::optional<FrameId> TakeOldest(PageId id);
 
   /// Adds a reference to a cached or referenced frame.
@@ -58,8 +59,12 @@ class FramePool {
   /// Cached -> free.
   void Forget(FrameId frame);
 
-  /// Class of a frame; a cached one becomes the most recently used of it. Allocate and TakeOldest give kNormal.
+  /// Class of a frame. A cached one becomes the most recently used of a higher class, the one used longest ago of a
+  /// lower one. Allocate and TakeOldest give kNormal.
   void SetRetention(FrameId frame, Retention retention);
+
+  /// The pinned frame that was released longest ago, in the first bucket that has one; nullopt when none is cached.
+  std::optional<FrameId> OldestPinned() const;
 
   FrameState state(FrameId frame) const { return entries_[frame.value].state; }
   uint32_t references(FrameId frame) const { return entries_[frame.value].references; }
@@ -94,12 +99,14 @@ class FramePool {
   Bucket& HomeOf(FrameId frame) { return buckets_[frame.value & bucket_mask_]; }
   void Unlink(Bucket& bucket, uint32_t index);
   void PushNewest(Bucket& bucket, uint32_t index);
+  void PushOldest(Bucket& bucket, uint32_t index);
+  void CountCached(Retention retention, int32_t change);
   void PushFree(Bucket& bucket, uint32_t index);
 
   std::vector<Entry> entries_;
   std::unique_ptr<Bucket[]> buckets_;
-  /// Cached frames of kFirst: usually none, so that nobody looks for them in every bucket.
-  std::atomic<uint32_t> cached_first_{0};
+  /// Cached frames of each class but kNormal: usually none, so that nobody looks for them in every bucket.
+  std::atomic<uint32_t> cached_of_[kRetentions] = {};
   uint32_t bucket_mask_ = 0;  ///< Frame f belongs to bucket f & mask.
   int bucket_shift_ = 63;     ///< 64 - log2(buckets).
 };

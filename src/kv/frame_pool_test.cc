@@ -18,9 +18,28 @@ TEST(FramePool, GivesUpTheLowestClassFirstAndInItTheOldest) {
   EXPECT_FALSE(pool.TakeOldest(PageId{9}).has_value());  // All are referenced.
   pool.SetRetention(frames[1], Retention::kHigh);
   for (const FrameId frame : frames) pool.Release(frame, /*keep=*/true);
-  pool.SetRetention(frames[4], Retention::kFirst);
+  pool.SetRetention(frames[4], Retention::kLow);
   for (const size_t expected : {4, 0, 2, 3, 5, 1}) EXPECT_EQ(pool.TakeOldest(PageId{0}), frames[expected]);
   pool.CheckInvariants();
+}
+
+TEST(FramePool, PinnedFramesAreNotGivenUpAndLoweredOnesAreTheNextOfTheirClass) {
+  FramePool pool(4, 1);
+  std::vector<FrameId> frames;
+  for (uint64_t i = 0; i < 4; ++i) frames.push_back(*pool.Allocate(PageId{i}));
+  pool.SetRetention(frames[0], Retention::kPinned);
+  pool.SetRetention(frames[2], Retention::kPinned);
+  EXPECT_FALSE(pool.OldestPinned().has_value());  // All are referenced.
+  for (const FrameId frame : frames) pool.Release(frame, /*keep=*/true);
+  EXPECT_EQ(pool.counts().pinned, 2u);
+  EXPECT_EQ(pool.OldestPinned(), frames[0]);
+  pool.SetRetention(frames[2], Retention::kNormal);
+  for (const size_t expected : {2, 1, 3}) EXPECT_EQ(pool.TakeOldest(PageId{0}), frames[expected]);
+  EXPECT_FALSE(pool.TakeOldest(PageId{0}).has_value());
+  pool.CheckInvariants();
+  pool.SetRetention(frames[0], Retention::kHigh);
+  EXPECT_EQ(pool.TakeOldest(PageId{0}), frames[0]);
+  EXPECT_EQ(pool.counts().pinned, 0u);
 }
 
 TEST(FramePool, EveryFrameIsReachedWhateverTheIdsAre) {
@@ -52,7 +71,7 @@ TEST(FramePool, ThreadsShareThePool) {
         const FrameId frame = mine.back();
         mine.pop_back();
         pool.Reference(frame);
-        pool.SetRetention(frame, prng.Below(2) == 0 ? Retention::kNormal : Retention::kHigh);
+        pool.SetRetention(frame, static_cast<Retention>(prng.Below(kRetentions - 1)));
         pool.Release(frame, /*keep=*/false);
         owned[frame.value].fetch_sub(1);
         pool.Release(frame, /*keep=*/prng.Below(2) == 0);

@@ -7,11 +7,14 @@
 namespace kvist::kv {
 
 KvMemory::KvMemory(const KvMemoryOptions& options)
-    : options_(options), pool_(options.frames_count, options.buckets), tree_(spans_, options.frames_count) {}
+    : options_(options),
+      pool_(options.frames_count, options.buckets),
+      tree_(spans_, options.frames_count),
+      book_(static_cast<uint32_t>(options.pin_share * options.frames_count)) {}
 
 uint32_t KvMemory::AvailableFrames() const {
   const FrameCounts counts = pool_.counts();
-  return counts.free + counts.cached;
+  return counts.free + counts.cached - counts.pinned;
 }
 
 /// The longest match whose view has all of its frames.
@@ -138,6 +141,7 @@ void KvMemory::EndCopy(Sequence& sequence) {
   spans_.Release(*sequence.copy_source);
   sequence.copy_source.reset();
   sequence.copy.reset();
+  ForgetDoomed();
 }
 
 std::optional<PendingCopy> KvMemory::TakeCopy(RequestId id) {
@@ -149,13 +153,20 @@ std::optional<FrameId> KvMemory::TakeFrame(SpanId span, uint32_t block) {
   if (std::optional<FrameId> frame = pool_.Allocate(page)) return frame;
   const std::optional<FrameId> frame = pool_.TakeOldest(page);
   if (!frame) return std::nullopt;
-  evicted_.clear();
-  tree_.Evict(*frame, evicted_);
-  for (const FrameId other : evicted_) {
-    if (pool_.state(other) == FrameState::kCached) pool_.Forget(other);  // Else who copies from it frees it.
-  }
+  EvictFromTree(*frame);
   stats_.evicted_blocks += 1 + evicted_.size();
   return frame;
+}
+
+/// What goes with the frame is free then and in `evicted_`; the frame itself is the caller's.
+void KvMemory::EvictFromTree(FrameId frame) {
+  evicted_.clear();
+  tree_.Evict(frame, evicted_);
+  book_.Erase(frame);
+  for (const FrameId other : evicted_) {
+    book_.Erase(other);
+    if (pool_.state(other) == FrameState::kCached) pool_.Forget(other);  // Else who copies from it frees it.
+  }
 }
 
 bool KvMemory::Reserve(RequestId id, uint32_t tokens_total) {
@@ -192,7 +203,8 @@ void KvMemory::Seal(Sequence& sequence) {
 }
 
 /// Publishes the open tokens as the block that begins at `block_begin`.
-void KvMemory::Publish(Sequence& sequence, uint32_t block_begin) {
+/// @return the block of a longer text that has these tokens already, where they are not taken for that reason.
+FrameId KvMemory::Publish(Sequence& sequence, uint32_t block_begin) {
   const auto applied = std::span(sequence.ops).first(sequence.ops_applied);
   const auto first = std::ranges::lower_bound(applied, block_begin, {}, &CacheOp::at);
   const auto last =
@@ -202,14 +214,18 @@ void KvMemory::Publish(Sequence& sequence, uint32_t block_begin) {
   const Publication published = tree_.Publish(sequence.anchor, {sequence.open_tokens, std::span(first, last)},
                                               block_begin, sequence.tail, block, own);
   sequence.anchor = published.node;
-  if (published.superseded && pool_.state(*published.superseded) == FrameState::kCached) {
-    pool_.Forget(*published.superseded);
+  if (published.superseded) {
+    book_.Move(*published.superseded, own);
+    SetClass(own, book_.ClassOf(own));
+    if (book_.IsDoomed(own)) doomed_.push_back(own);
+    if (pool_.state(*published.superseded) == FrameState::kCached) pool_.Forget(*published.superseded);
   }
-  if (published.frame == own || published.frame == kNoFrame) return;
+  if (published.frame == own || published.frame == kNoFrame) return published.covered_by;
   // Another sequence computed the same block first. Equal histories give equal bits, so one copy is enough.
   pool_.Reference(published.frame);
   spans_.Replace(sequence.tail, block, published.frame);
   pool_.Release(own, /*keep=*/false);
+  return kNoFrame;
 }
 
 void KvMemory::ApplyDueOps(Sequence& sequence) {
@@ -239,6 +255,7 @@ void KvMemory::Apply(Sequence& sequence, const CacheOp& op) {
       spans_.Replace(sequence.tail, (begin - sequence.tail_begin()) / kBlockTokens, kNoFrame);
     }
   }
+  ForgetDoomed();
 }
 
 FrameId KvMemory::FrameAt(const Sequence& sequence, uint32_t text_block) const {
@@ -258,18 +275,22 @@ void KvMemory::VisitFrames(const Sequence& sequence, const Visit& visit) const {
   }
 }
 
-void KvMemory::End(RequestId id) {
+RetainOutcome KvMemory::End(RequestId id, const Farewell& farewell) {
   const auto it = sequences_.find(id);
   KVIST_CHECK(it != sequences_.end());
   Sequence& sequence = it->second;
   const bool written = !sequence.copy_source;  // Else nothing of the open block was: the copy was never made.
   EndCopy(sequence);
-  if (options_.reuse && written && !sequence.open_tokens.empty()) Publish(sequence, sequence.sealed());
+  FrameId covered_by = kNoFrame;
+  if (options_.reuse && written && !sequence.open_tokens.empty()) covered_by = Publish(sequence, sequence.sealed());
+  const RetainOutcome outcome = Retain(sequence, covered_by, farewell);
   // Deepest first: a block is then always forgotten before the blocks that it follows.
   VisitFrames(sequence, [&](FrameId frame) { pool_.Release(frame, /*keep=*/tree_.Contains(frame)); });
   tree_.Unanchor(sequence.anchor);
   spans_.Release(sequence.tail);
   sequences_.erase(it);
+  ForgetDoomed();
+  return outcome;
 }
 
 void KvMemory::AppendView(RequestId id, uint32_t new_tokens, std::vector<ViewSegment>& out) const {
@@ -336,7 +357,11 @@ void KvMemory::CheckInvariants() const {
     const bool kept = tree_.Contains(FrameId{i});
     KVIST_CHECK(pool_.state(FrameId{i}) != FrameState::kFree || !kept);
     KVIST_CHECK(pool_.state(FrameId{i}) != FrameState::kCached || kept);
+    const Retention retention = book_.ClassOf(FrameId{i});
+    KVIST_CHECK(kept ? pool_.retention(FrameId{i}) == retention : retention == Retention::kNormal);
+    KVIST_CHECK(!book_.IsDoomed(FrameId{i}) || pool_.state(FrameId{i}) == FrameState::kReferenced);
   }
+  book_.CheckInvariants();
 }
 
 }  // namespace kvist::kv

@@ -19,6 +19,7 @@
 #include "kv/frame_pool.h"
 #include "kv/live_text.h"
 #include "kv/prefix_tree.h"
+#include "kv/retention.h"
 #include "kv/span_table.h"
 
 namespace kvist::kv {
@@ -37,13 +38,37 @@ struct KvMemoryOptions {
   uint32_t frames_count = 0;
   bool reuse = true;  ///< Keep finished blocks and match new prompts against them.
   uint32_t buckets = FramePool::kDefaultBuckets;
+  double pin_share = 0.5;  ///< Of the frames; so many can be pinned at once.
 };
 
 /// Totals since the start.
 struct KvMemoryStats {
   uint64_t lookup_tokens = 0, hit_tokens = 0, evicted_blocks = 0;
-  uint64_t copied_blocks = 0;   ///< On write.
-  uint64_t dropped_tokens = 0;  ///< By operations.
+  uint64_t copied_blocks = 0;     ///< On write.
+  uint64_t dropped_tokens = 0;    ///< By operations.
+  uint64_t forgotten_blocks = 0;  ///< Their time was over.
+  uint64_t pins_refused = 0;      ///< Blocks that were kept as "high" because too many were pinned.
+  uint64_t pins_yielded = 0;      ///< Blocks whose pin gave way to a request that nothing else had room for.
+};
+
+/// What is to become of the blocks of a sequence that ends.
+struct Farewell {
+  std::span<const RetainRange> retain;  ///< FindFault(retain) is "".
+  TimeNs now{0};
+  bool may_pin = true;  ///< Else "high" in place of pins: the frames are wanted now.
+};
+
+/// What became of the pins.
+struct RetainOutcome {
+  uint32_t pinned_blocks = 0, not_pinned_blocks = 0;
+};
+
+/// A node of the tree, as people see it.
+struct CachedText {
+  PrefixTree::NodeView node;
+  Retention strongest = Retention::kNormal;  ///< Of its blocks.
+  TimeNs until = kTimeNever;                 ///< The last of them are of that class until then.
+  TimeNs forgotten_at = kTimeNever;          ///< The first of them.
 };
 
 /// Part of a view: consecutive tokens of a span, and what to add to their stored positions.
@@ -86,8 +111,17 @@ class KvMemory {
   /// An operation of now: op.at == CommittedTokens. REQUIRES: no step that reads the view is under way.
   void Drop(RequestId id, const CacheOp& op);
 
-  /// Ends a sequence; its published blocks stay cached, the rest is free.
-  void End(RequestId id);
+  /// Ends a sequence; its published blocks stay cached, as long as is wished, the rest is free.
+  RetainOutcome End(RequestId id, const Farewell& farewell = {});
+
+  /// Ends what is over by `now`: classes of cached blocks, and blocks that were to be forgotten.
+  void Expire(TimeNs now);
+  /// When Expire has something to do next, or earlier; kTimeNever = never.
+  TimeNs NextExpiry() const { return book_.next(); }
+
+  /// For a request that could not run even if nothing else did: the pins of up to so many cached blocks become "high",
+  /// of those released longest ago, from the ends of their texts. @return how many
+  uint32_t YieldPins(uint32_t blocks, TimeNs now);
 
   /// Appends the view of a sequence with `new_tokens` more tokens, which are reserved. In order of the text.
   void AppendView(RequestId id, uint32_t new_tokens, std::vector<ViewSegment>& out) const;
@@ -112,7 +146,10 @@ class KvMemory {
   const SpanTable& spans() const { return spans_; }
   const PrefixTree& tree() const { return tree_; }
   FrameCounts counts() const { return pool_.counts(); }
-  /// Frames that a sequence could get: free or cached.
+  /// Every node but the roots, parents first.
+  std::vector<CachedText> Describe() const;
+  const RetentionBook& retention() const { return book_; }
+  /// Frames that a sequence could get: free, or cached and not pinned.
   uint32_t AvailableFrames() const;
   uint32_t frames_count() const { return options_.frames_count; }
   const KvMemoryStats& stats() const { return stats_; }
@@ -152,9 +189,16 @@ class KvMemory {
   bool CopyPartial(Sequence& sequence, const PrefixMatch& match, std::span<const TokenId> tokens);
   void EndCopy(Sequence& sequence);
   void Seal(Sequence& sequence);
-  void Publish(Sequence& sequence, uint32_t block_begin);
+  FrameId Publish(Sequence& sequence, uint32_t block_begin);
   void ApplyDueOps(Sequence& sequence);
   void Apply(Sequence& sequence, const CacheOp& op);
+  RetainOutcome Retain(const Sequence& sequence, FrameId covered_by, const Farewell& farewell);
+  void RetainHigher(const Farewell& farewell, std::span<const BlockWish> wishes, RetainOutcome& outcome);
+  void RetainLow(TimeNs now, std::span<const BlockWish> wishes);
+  void Settle(FrameId frame, TimeNs now);
+  void SetClass(FrameId frame, Retention retention);
+  void EvictFromTree(FrameId frame);
+  void ForgetDoomed();
   FrameId FrameAt(const Sequence& sequence, uint32_t text_block) const;
   /// Calls with each frame that the sequence references, deepest first.
   template <class Visit>
@@ -165,8 +209,11 @@ class KvMemory {
   SpanTable spans_;
   PrefixTree tree_;
   absl::flat_hash_map<RequestId, Sequence> sequences_;
+  RetentionBook book_;
   std::vector<PathStep> path_;
-  std::vector<FrameId> evicted_;
+  std::vector<FrameId> evicted_, due_;
+  std::vector<FrameId> doomed_;  ///< To be forgotten as soon as nobody references them; some may no longer be.
+  std::vector<PrefixTree::PathBlock> text_path_;  ///< Of the sequence that ends.
   KvMemoryStats stats_;
 };
 

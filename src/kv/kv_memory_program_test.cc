@@ -1,7 +1,8 @@
 /// Random programs of requests, shared beginnings, drops, cancels and evictions against an oracle that knows what every
 /// token's keys and values must be: a function of the namespace, the tokens before it and the operations before it. The
 /// "device" stores that value (and the rotary position) per slot of a frame, so a wrong match, a lost copy, a frame
-/// given away too early or a wrong shift shows as a wrong value in somebody's view.
+/// given away too early or a wrong shift shows as a wrong value in somebody's view. With wishes for how long blocks
+/// stay, the oracle also knows which beginnings of texts are pinned, and must be found whole.
 
 #include <gtest/gtest.h>
 
@@ -68,12 +69,26 @@ std::vector<Token> ViewOf(const Text& text, uint32_t count, uint32_t* next_posit
   return view;
 }
 
+struct WorldOptions {
+  uint32_t frames = 300;
+  bool drops = false, wishes = false;
+};
+
 class World {
  public:
-  World(uint64_t seed, uint32_t frames, bool drops)
-      : prng_(seed), drops_(drops), memory_({.frames_count = frames}), device_(size_t{frames} * kBlockTokens) {}
+  World(uint64_t seed, const WorldOptions& options)
+      : prng_(seed),
+        drops_(options.drops),
+        wishes_(options.wishes),
+        memory_({.frames_count = options.frames}),
+        device_(size_t{options.frames} * kBlockTokens) {}
 
   void Step() {
+    if (wishes_) {
+      now_ = now_ + static_cast<int64_t>(prng_.Below(4));
+      memory_.Expire(now_);
+      CheckPins();
+    }
     switch (prng_.Below(6)) {
       case 0:
         if (live_.size() < 6) Begin();
@@ -101,6 +116,7 @@ class World {
   uint64_t copies() const { return memory_.stats().copied_blocks; }
   uint64_t holes_passed() const { return holes_passed_; }
   uint64_t forks() const { return forks_; }  ///< That share a block under way with a live sequence.
+  uint64_t pins_found() const { return pins_found_; }
 
  private:
   struct Sequence {
@@ -205,15 +221,60 @@ class World {
     }
   }
 
+  std::vector<RetainRange> Wishes(uint32_t computed) {
+    std::vector<RetainRange> wishes;
+    for (uint64_t count = wishes_ ? prng_.Below(4) : 0; count > 0; --count) {
+      RetainRange range{.begin = static_cast<uint32_t>(prng_.Below(computed + 1)),
+                        .retention = static_cast<Retention>(prng_.Below(kRetentions)),
+                        .for_ns = prng_.Below(4) == 0 ? kForeverNs : static_cast<int64_t>(prng_.Below(60))};
+      if (prng_.Below(2) == 0) range.end = range.begin + 1 + static_cast<uint32_t>(prng_.Below(computed + 1));
+      range.forget = range.for_ns != kForeverNs && prng_.Below(3) == 0;
+      wishes.push_back(range);
+    }
+    return wishes;
+  }
+
   void End() {
     uint64_t id;
     Sequence& sequence = Any(&id);
-    memory_.End(RequestId{id});
+    const std::vector<RetainRange> wishes = Wishes(sequence.computed);
+    const RetainOutcome outcome = memory_.End(RequestId{id}, {.retain = wishes, .now = now_});
     sequence.text.tokens.resize(sequence.computed);
     std::erase_if(sequence.text.ops, [&](const CacheOp& op) { return op.at > sequence.computed; });
+    for (const RetainRange& range : wishes) {
+      const uint32_t end = std::min(range.end, sequence.computed);
+      if (range.retention != Retention::kPinned || range.begin >= end || range.for_ns == 0) continue;
+      const bool dropped = std::ranges::any_of(
+          sequence.text.ops, [&](const CacheOp& op) { return op.at > end && op.begin < end; });  // After the range.
+      // What was dropped may be gone before the end; then nobody finds the way to an operation right after it.
+      const bool at_end =
+          !sequence.text.ops.empty() && sequence.text.ops.back().at >= end / kBlockTokens * kBlockTokens;
+      if (outcome.not_pinned_blocks > 0 || dropped || at_end) continue;
+      Pin pin{sequence.text, range.for_ns == kForeverNs ? kTimeNever : now_ + range.for_ns};
+      pin.text.tokens.resize(end);
+      std::erase_if(pin.text.ops, [&](const CacheOp& op) { return op.at > end; });
+      pins_.push_back(std::move(pin));
+    }
     if (sequence.computed > 0) finished_.push_back(sequence.text);
     if (finished_.size() > 20) finished_.erase(finished_.begin());
     live_.erase(id);
+  }
+
+  /// What is pinned is found, whatever the others have done.
+  void CheckPins() {
+    if (prng_.Below(100) == 0) {
+      memory_.YieldPins(UINT32_MAX, now_);
+      pins_.clear();
+    }
+    std::erase_if(pins_, [&](const Pin& pin) { return pin.until <= now_; });
+    if (pins_.empty() || memory_.AvailableFrames() == 0) return;  // The end of a text is copied.
+    Text text = pins_[prng_.Below(pins_.size())].text;
+    const size_t whole_blocks = text.tokens.size() / kBlockTokens * kBlockTokens;
+    text.tokens.push_back(TokenId{7});
+    const RequestId probe{next_id_++};
+    ASSERT_GE(memory_.Begin(probe, text.cache_namespace, text.tokens, text.ops), whole_blocks);
+    memory_.End(probe, {.now = now_});
+    ++pins_found_;
   }
 
   Slot& At(SpanId span, uint32_t token) {
@@ -243,7 +304,14 @@ class World {
   }
 
   Prng prng_;
-  bool drops_;
+  struct Pin {
+    Text text;
+    TimeNs until;
+  };
+  bool drops_, wishes_;
+  TimeNs now_{1};
+  std::vector<Pin> pins_;
+  uint64_t pins_found_ = 0;
   KvMemory memory_;
   std::vector<Slot> device_;
   std::map<uint64_t, Sequence> live_;
@@ -255,7 +323,7 @@ class World {
 TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThem) {
   uint64_t hits = 0, copies = 0, forks = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
-    World world(seed, seed % 2 == 0 ? 24 : 300, /*drops=*/false);
+    World world(seed, {.frames = seed % 2 == 0 ? 24u : 300u});
     for (int step = 0; step < 400 && !testing::Test::HasFatalFailure(); ++step) world.Step();
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
     world.Finish();
@@ -271,7 +339,7 @@ TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThem) {
 TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThemWithOperations) {
   uint64_t hits = 0, passed = 0;
   for (uint64_t seed = 100; seed < 160; ++seed) {
-    World world(seed, seed % 2 == 0 ? 24 : 300, /*drops=*/true);
+    World world(seed, {.frames = seed % 2 == 0 ? 24u : 300u, .drops = true});
     for (int step = 0; step < 400 && !testing::Test::HasFatalFailure(); ++step) world.Step();
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
     world.Finish();
@@ -280,6 +348,20 @@ TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThemWithOperations) {
   }
   EXPECT_GT(hits, 10000u);
   EXPECT_GT(passed, 100u);
+}
+
+TEST(KvMemoryProgram, WhatIsPinnedIsFoundWhateverOthersWish) {
+  uint64_t hits = 0, found = 0;
+  for (uint64_t seed = 200; seed < 280; ++seed) {
+    World world(seed, {.frames = seed % 2 == 0 ? 24u : 60u, .drops = seed % 4 < 2, .wishes = true});
+    for (int step = 0; step < 400 && !testing::Test::HasFatalFailure(); ++step) world.Step();
+    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+    world.Finish();
+    hits += world.hits();
+    found += world.pins_found();
+  }
+  EXPECT_GT(hits, 10000u);
+  EXPECT_GT(found, 3000u);
 }
 
 }  // namespace

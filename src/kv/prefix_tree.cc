@@ -156,12 +156,18 @@ NodeId PrefixTree::Cut(NodeId id, uint32_t blocks) {
   lower.first_block += blocks;
   *std::ranges::find(nodes_[upper.parent].children, lower_index) = upper_index;
   lower.parent = upper_index;
+  upper.high_below = lower.high_below;
+  upper.pinned_below = lower.pinned_below;
   for (uint32_t block = 0; block < blocks; ++block) {
     const FrameId frame = FrameOf({NodeId{upper_index}, 0}, block);
     if (frame == kNoFrame) continue;
     owners_[frame.value].node = upper_index;
     ++upper.resident;
     --lower.resident;
+    if (const Retention retention = owners_[frame.value].retention; retention != Retention::kNormal) {
+      CountClass(lower_index, retention, -1);
+      CountClass(upper_index, retention, +1);
+    }
   }
   const uint32_t before = lower.keepers;
   lower.keepers = before - lower_had_ops + (lower.ops.empty() ? 0 : 1);
@@ -172,6 +178,72 @@ NodeId PrefixTree::Cut(NodeId id, uint32_t blocks) {
 
 void PrefixTree::AddKeepers(uint32_t index, int32_t count) {
   for (; count != 0 && index != kNone; index = nodes_[index].parent) nodes_[index].keepers += count;
+}
+
+void PrefixTree::CountClass(uint32_t index, Retention retention, int32_t change) {
+  Node& node = nodes_[index];
+  if (retention == Retention::kLow) node.low += change;
+  if (retention <= Retention::kNormal) return;
+  const bool pinned = retention == Retention::kPinned;
+  uint32_t& own = pinned ? node.pinned : node.high;
+  const bool had = own > 0;
+  own += change;
+  if (had == (own > 0)) return;
+  for (uint32_t i = index; i != kNone; i = nodes_[i].parent) {
+    (pinned ? nodes_[i].pinned_below : nodes_[i].high_below) += change;
+  }
+}
+
+void PrefixTree::SetRetention(FrameId frame, Retention retention) {
+  Owner& owner = owners_[frame.value];
+  KVIST_CHECK(owner.node != kNone);
+  CountClass(owner.node, owner.retention, -1);
+  CountClass(owner.node, owner.retention = retention, +1);
+}
+
+/// Any block after this one of a class above kNormal and above `retention`?
+bool PrefixTree::HigherAfter(const Node& node, uint32_t block, Retention retention) const {
+  const bool high_counts = retention < Retention::kHigh;
+  if (node.pinned_below == 0 && (!high_counts || node.high_below == 0)) return false;
+  for (const uint32_t child : node.children) {
+    if (nodes_[child].pinned_below > 0 || (high_counts && nodes_[child].high_below > 0)) return true;
+  }
+  for (uint32_t i = block + 1; i < node.blocks(); ++i) {
+    const FrameId frame = spans_.Frames(node.span)[node.first_block + i];
+    if (frame == kNoFrame) continue;
+    if (owners_[frame.value].retention > std::max(retention, Retention::kNormal)) return true;
+  }
+  return false;
+}
+
+FrameId PrefixTree::DeepestPinned(FrameId frame) const {
+  const Owner& owner = owners_[frame.value];
+  uint32_t index = owner.node;
+  const auto has_pinned = [&](uint32_t child) { return nodes_[child].pinned_below > 0; };
+  for (auto it = std::ranges::find_if(nodes_[index].children, has_pinned); it != nodes_[index].children.end();
+       it = std::ranges::find_if(nodes_[index].children, has_pinned)) {
+    index = *it;
+  }
+  for (uint32_t block = nodes_[index].blocks(); block-- > 0;) {
+    const FrameId last = FrameOf({NodeId{index}, 0}, block);
+    if (last != kNoFrame && owners_[last.value].retention == Retention::kPinned) return last;
+  }
+  return frame;
+}
+
+uint32_t PrefixTree::TextBegin(FrameId frame) const {
+  const Owner& owner = owners_[frame.value];
+  const Node& node = nodes_[owner.node];
+  return node.text_begin + (owner.block - node.first_block) * kBlockTokens;
+}
+
+void PrefixTree::AppendPath(NodeId id, std::vector<PathBlock>& out) const {
+  for (uint32_t index = id.value; !nodes_[index].is_root(); index = nodes_[index].parent) {
+    const Node& node = nodes_[index];
+    for (uint32_t block = node.blocks(); block-- > 0;) {
+      out.push_back({FrameOf({NodeId{index}, 0}, block), node.text_begin + block * kBlockTokens});
+    }
+  }
 }
 
 void PrefixTree::Anchor(NodeId node) {
@@ -188,7 +260,7 @@ void PrefixTree::Unanchor(NodeId node) {
 
 void PrefixTree::SetOwner(FrameId frame, uint32_t node, uint32_t block) {
   KVIST_CHECK(!Contains(frame));
-  owners_[frame.value] = {node, block};
+  owners_[frame.value] = {.node = node, .block = block};
   ++nodes_[node].resident;
   ++blocks_count_;
 }
@@ -198,6 +270,7 @@ void PrefixTree::Disown(Node& node, uint32_t block, std::vector<FrameId>* out) {
   const FrameId frame = spans_.Frames(node.span)[node.first_block + block];
   if (frame == kNoFrame) return;
   spans_.Replace(node.span, node.first_block + block, kNoFrame);
+  SetRetention(frame, Retention::kNormal);
   owners_[frame.value].node = kNone;
   --node.resident;
   --blocks_count_;
@@ -223,15 +296,15 @@ Publication PrefixTree::Publish(NodeId anchor, const TextKey& text, uint32_t tex
   if (position < nodes_[anchor.value].children.size()) {
     const uint32_t child = nodes_[anchor.value].children[position];
     if (CompareFirst(nodes_[child], text).common == text.tokens.size()) {
-      if (!full) return {anchor, kNoFrame, std::nullopt};  // What is there has these tokens and more.
+      if (!full) return {anchor, kNoFrame, std::nullopt, FrameOf({NodeId{child}, 0}, 0)};
       const NodeId found = Cut(NodeId{child}, 1);
       Anchor(found);
       Unanchor(anchor);
       const FrameId other = FrameOf({found, 0}, 0);
-      if (other != kNoFrame) return {found, other, std::nullopt};
+      if (other != kNoFrame) return {found, other, std::nullopt, kNoFrame};
       spans_.Replace(SpanOf(found), FirstBlock(found), frame);
       SetOwner(frame, found.value, FirstBlock(found));
-      return {found, frame, std::nullopt};
+      return {found, frame, std::nullopt, kNoFrame};
     }
   }
   Node& node = nodes_[anchor.value];
@@ -243,7 +316,7 @@ Publication PrefixTree::Publish(NodeId anchor, const TextKey& text, uint32_t tex
     if (node.ops.empty() && !text.ops.empty()) AddKeepers(anchor.value, 1);
     node.ops.insert(node.ops.end(), text.ops.begin(), text.ops.end());
     SetOwner(frame, anchor.value, block);
-    return {anchor, frame, std::nullopt};
+    return {anchor, frame, std::nullopt, kNoFrame};
   }
   const std::optional<FrameId> superseded = TakeSuperseded(node, text, position);
   if (superseded) --position;
@@ -262,12 +335,12 @@ Publication PrefixTree::Publish(NodeId anchor, const TextKey& text, uint32_t tex
   SetOwner(frame, index, block);
   Anchor(NodeId{index});
   Unanchor(anchor);
-  return {NodeId{index}, frame, superseded};
+  return {NodeId{index}, frame, superseded, kNoFrame};
 }
 
 void PrefixTree::Detach(uint32_t index) {
   Node& node = nodes_[index];
-  KVIST_CHECK(node.children.empty() && node.anchors == 0 && node.resident == 0);
+  KVIST_CHECK(node.children.empty() && node.anchors == 0 && node.resident == 0 && node.high + node.pinned == 0);
   std::erase(nodes_[node.parent].children, index);
   AddKeepers(node.parent, -static_cast<int32_t>(node.keepers));
   spans_.Release(node.span);
@@ -325,11 +398,12 @@ void PrefixTree::Evict(FrameId frame, std::vector<FrameId>& with_it) {
   KVIST_CHECK(owner.node != kNone);
   Node& node = nodes_[owner.node];
   const uint32_t block = owner.block - node.first_block;
+  const bool higher_later = HigherAfter(node, block, owner.retention);
   Disown(node, block, nullptr);
   const uint32_t text_end = node.text_begin + (block + 1) * kBlockTokens;
   const bool ops_later = !node.ops.empty() && node.ops.back().at >= text_end;
   const uint32_t keepers = node.keepers - (node.ops.empty() ? 0 : 1) + (ops_later ? 1 : 0);
-  if (keepers == 0) {
+  if (keepers == 0 && !higher_later) {
     for (uint32_t i = block + 1; i < node.blocks(); ++i) Disown(node, i, &with_it);
     while (!nodes_[owner.node].children.empty()) RemoveSubtree(nodes_[owner.node].children.back(), with_it);
   }
@@ -350,11 +424,39 @@ std::vector<PrefixTree::NodeView> PrefixTree::Nodes() const {
                      .blocks = node.resident,
                      .holes = node.blocks() - node.resident,
                      .ops = static_cast<uint32_t>(node.ops.size()),
-                     .anchors = node.anchors});
+                     .anchors = node.anchors,
+                     .low = node.low,
+                     .high = node.high,
+                     .pinned = node.pinned});
       order.insert(order.end(), node.children.begin(), node.children.end());
     }
   }
   return out;
+}
+
+void PrefixTree::CheckClasses(uint32_t index) const {
+  const Node& node = nodes_[index];
+  uint32_t low = 0, high = 0, pinned = 0;
+  for (uint32_t b = 0; b < node.blocks(); ++b) {
+    const FrameId frame = FrameOf({NodeId{index}, 0}, b);
+    if (frame == kNoFrame) continue;
+    const Retention retention = owners_[frame.value].retention;
+    high += retention == Retention::kHigh ? 1 : 0;
+    pinned += retention == Retention::kPinned ? 1 : 0;
+    if (retention != Retention::kLow) continue;
+    ++low;
+    if (node.keepers > 0) continue;
+    VisitNext(frame, [&](FrameId next) {
+      KVIST_CHECK(next == kNoFrame || owners_[next.value].retention != Retention::kNormal);
+    });
+  }
+  KVIST_CHECK(low == node.low && high == node.high && pinned == node.pinned);
+  uint32_t high_below = high > 0 ? 1 : 0, pinned_below = pinned > 0 ? 1 : 0;
+  for (const uint32_t child : node.children) {
+    high_below += nodes_[child].high_below;
+    pinned_below += nodes_[child].pinned_below;
+  }
+  KVIST_CHECK(high_below == node.high_below && pinned_below == node.pinned_below);
 }
 
 void PrefixTree::CheckInvariants() const {
@@ -386,6 +488,7 @@ void PrefixTree::CheckInvariants() const {
       KVIST_CHECK(owners_[frame.value].node == order[i] && owners_[frame.value].block == node.first_block + b);
     }
     KVIST_CHECK(resident == node.resident);
+    CheckClasses(order[i]);
     blocks += resident;
     for (const CacheOp& op : node.ops) {
       KVIST_CHECK(op.at >= node.text_begin && op.at < node.text_begin + node.tokens.size());

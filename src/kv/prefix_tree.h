@@ -7,7 +7,8 @@
 /// stays, for those who have dropped these tokens, and nobody else can pass. Namespaces are separate trees.
 ///
 /// The tree names frames but does not count references: its owner tells it what it takes away (Evict), and asks for
-/// what follows. Threads: engine thread only.
+/// what follows. It knows the retention class of its blocks, so that none goes because one of a lower class does.
+/// Threads: engine thread only.
 
 #include <cstdint>
 #include <optional>
@@ -16,6 +17,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/units.h"
+#include "kv/frame_pool.h"
 #include "kv/live_text.h"
 #include "kv/page_layout.h"
 #include "kv/span_table.h"
@@ -54,6 +56,8 @@ struct Publication {
   NodeId node;                        ///< Ends with the block.
   FrameId frame;                      ///< The cached copy: the caller's, or the one that was there first.
   std::optional<FrameId> superseded;  ///< Frame of a partly filled block that the new one contains.
+  /// Of a partly filled block that is not taken: the frame of the block that has its tokens and more.
+  FrameId covered_by = kNoFrame;
 };
 
 class PrefixTree {
@@ -89,11 +93,35 @@ class PrefixTree {
   SpanId SpanOf(NodeId node) const { return nodes_[node.value].span; }
   uint32_t FirstBlock(NodeId node) const { return nodes_[node.value].first_block; }
 
+  /// Class of a block; new ones are kNormal.
+  void SetRetention(FrameId frame, Retention retention);
+  /// The last pinned block on some way down from this one, itself where there is no other.
+  FrameId DeepestPinned(FrameId frame) const;
+
+  /// Index in its text of the block's first token.
+  uint32_t TextBegin(FrameId frame) const;
+  /// The blocks of the text that ends with `node`, deepest first; kNoFrame for holes.
+  struct PathBlock {
+    FrameId frame;
+    uint32_t text_begin;
+  };
+  void AppendPath(NodeId node, std::vector<PathBlock>& out) const;
+  /// Calls with the frame of each block that comes right after this one; kNoFrame for a hole.
+  template <class Visit>
+  void VisitNext(FrameId frame, const Visit& visit) const {
+    const Owner& owner = owners_[frame.value];
+    const Node& node = nodes_[owner.node];
+    const uint32_t next = owner.block - node.first_block + 1;
+    if (next < node.blocks()) return visit(FrameOf({NodeId{owner.node}, 0}, next));
+    for (const uint32_t child : node.children) visit(FrameOf({NodeId{child}, 0}, 0));
+  }
+
   /// Takes a frame out of the tree. Blocks that only make sense after it go too, unless somebody may have dropped its
-  /// tokens: their frames are appended to `with_it`.
+  /// tokens or one of them is of a higher class: their frames are appended to `with_it`.
   void Evict(FrameId frame, std::vector<FrameId>& with_it);
 
-  /// Aborts unless parents, children, owners and counts agree. O(tree); for tests.
+  /// Aborts unless parents, children, owners and counts agree, and what is low has only low blocks after it, where
+  /// they would go with it. O(tree); for tests.
   void CheckInvariants() const;
 
   size_t blocks_count() const { return blocks_count_; }  ///< With a frame.
@@ -105,6 +133,7 @@ class PrefixTree {
     NodeId node, parent;
     uint64_t cache_namespace;
     uint32_t text_begin, tokens, blocks, holes, ops, anchors;
+    uint32_t low, high, pinned;  ///< Blocks of these classes.
   };
   /// Every node but the roots, parents first.
   std::vector<NodeView> Nodes() const;
@@ -123,6 +152,8 @@ class PrefixTree {
     uint32_t anchors = 0;
     uint32_t keepers = 0;  ///< Anchors and nodes with operations, in the subtree: its holes are kept for them.
     uint32_t resident = 0;
+    uint32_t low = 0, high = 0, pinned = 0;     ///< Own blocks of these classes.
+    uint32_t high_below = 0, pinned_below = 0;  ///< Nodes with such blocks in the subtree, this one included.
 
     bool is_root() const { return parent == kNone; }
     uint32_t blocks() const { return static_cast<uint32_t>((tokens.size() + kBlockTokens - 1) / kBlockTokens); }
@@ -130,6 +161,7 @@ class PrefixTree {
   struct Owner {
     uint32_t node = kNone;
     uint32_t block = 0;  ///< In the span.
+    Retention retention = Retention::kNormal;
   };
   struct Comparison {
     std::strong_ordering order;
@@ -143,6 +175,8 @@ class PrefixTree {
   /// Position among the children where a block belongs; equal to the child that has it, if any.
   size_t ChildPosition(const Node& node, const TextKey& block) const;
   void AddKeepers(uint32_t index, int32_t count);
+  void CountClass(uint32_t index, Retention retention, int32_t change);
+  bool HigherAfter(const Node& node, uint32_t block, Retention retention) const;
   void SetOwner(FrameId frame, uint32_t node, uint32_t block);
   void Disown(Node& node, uint32_t block, std::vector<FrameId>* out);
   void RemoveSubtree(uint32_t index, std::vector<FrameId>& out);
@@ -150,6 +184,7 @@ class PrefixTree {
   void Truncate(Node& node, uint32_t blocks);
   void RemoveTrailingHoles(uint32_t index);
   void RemoveEmptyRoot(uint32_t index);
+  void CheckClasses(uint32_t index) const;
   std::optional<FrameId> TakeSuperseded(Node& parent, const TextKey& text, size_t position);
 
   SpanTable& spans_;
