@@ -192,6 +192,9 @@ void AddEngineFlags(CLI::App& command, ServeFlags& flags) {
   std::vector<std::string> policies;
   for (const sched::PolicyEntry& policy : sched::Policies()) policies.emplace_back(policy.name);
   command.add_option("--policy", options.policy, PolicyHelp())->check(CLI::IsMember(policies))->capture_default_str();
+  command.add_option("--pin-share", options.pin_share, "Share of KV memory that requests may pin")
+      ->check(Number(0, 1))
+      ->capture_default_str();
   command.add_flag("--no-cache", flags.no_reuse, "Do not keep keys and values of finished requests for later prompts");
 }
 

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -78,7 +79,12 @@ MemorySnapshot Engine::TakeMemorySnapshot() const {
   MemorySnapshot snapshot{.frames = memory_.counts(),
                           .stats = memory_.stats(),
                           .empty_slots = memory_.EmptySlots(),
-                          .nodes = memory_.tree().Nodes(),
+                          .now = clock_.Now(),
+                          .low = memory_.retention().count(kv::Retention::kLow),
+                          .high = memory_.retention().count(kv::Retention::kHigh),
+                          .pinned = memory_.retention().count(kv::Retention::kPinned),
+                          .pins_max = memory_.retention().pins_max(),
+                          .nodes = memory_.Describe(),
                           .requests = {}};
   for (const auto* list : {&running_, &waiting_}) {
     for (const auto& request : *list) {
@@ -103,7 +109,8 @@ MemorySnapshot Engine::TakeMemorySnapshot() const {
 }
 
 bool Engine::RunOnce() {
-  bool worked = DrainInbox();
+  bool worked = ExpireMemory();
+  worked |= DrainInbox();
   worked |= TakeResult();
   if (!in_flight_) worked |= StartStep();
   if (worked) PublishStats();
@@ -137,6 +144,9 @@ absl::Status Engine::Check(const Request& request) const {
   if (!request.input.ops.empty() && request.input.ops.back().at > prompt) {
     return absl::InvalidArgumentError(
         Cat("an operation comes after ", request.input.ops.back().at, " tokens of a prompt of ", prompt));
+  }
+  if (std::string fault = kv::FindFault(request.input.retain, prompt); !fault.empty()) {
+    return absl::InvalidArgumentError(Cat("what is to be retained: ", fault));
   }
   const kv::LiveText::Need need = kv::LiveText::Peak(prompt, request.input.ops);
   if (need.tokens >= context_tokens_max_ || need.blocks > memory_.frames_count()) {
@@ -233,7 +243,7 @@ void Engine::Finish(RequestId id, FinishReason reason, absl::Status status) {
     if (it == list->end()) continue;
     std::unique_ptr<Request> request = std::move(*it);
     list->erase(it);
-    if (request->has_memory) memory_.End(id);
+    if (request->has_memory) EndMemory(*request, /*may_pin=*/true);
     switch (reason) {
       case FinishReason::kStop:
         ++work_.finished_stop;
@@ -330,8 +340,7 @@ void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, ui
 }
 
 void Engine::Preempt(Request& request) {
-  memory_.End(request.id);
-  request.has_memory = false;
+  EndMemory(request, /*may_pin=*/false);
   request.computed = 0;
   SetBlocksSpared(request);  // The text has grown.
   ++work_.preemptions;
@@ -387,9 +396,7 @@ bool Engine::StartStep() {
   }
   if (plan_.slices.empty()) {
     if (!decision_.preempt.empty()) return true;
-    if (running_.empty()) return false;
-    GiveWay();
-    return true;
+    return GiveWay();
   }
   plan_.id = StepId{next_step_++};
   work_.last_step_at = clock_.Now();
@@ -401,17 +408,6 @@ bool Engine::StartStep() {
   }
   in_flight_ = true;
   return true;
-}
-
-/// No running request has frames to go on: those that the policy hoped for are shared with others.
-void Engine::GiveWay() {
-  Request& last = *running_.back();
-  if (running_.size() > 1) return Preempt(last);
-  if (last.output_count() > 0) return Finish(last.id, FinishReason::kLength);
-  Finish(last.id, FinishReason::kError,
-         absl::InvalidArgumentError(Cat("the view of ", memory_.LiveTokens(last.id), " tokens does not fit ",
-                                        memory_.frames_count(), " blocks of ", kv::kBlockTokens,
-                                        ": operations left too many blocks partly used")));
 }
 
 /// Gives a waiting request its place in memory, on what is cached of its text.
@@ -480,6 +476,14 @@ void Engine::PublishStats() {
   work_.kv_copied_blocks = memory_.stats().copied_blocks;
   work_.kv_dropped_tokens = memory_.stats().dropped_tokens;
   work_.kv_empty_slots = memory_.EmptySlots();
+  const kv::RetentionBook& retention = memory_.retention();
+  work_.kv_low = retention.count(kv::Retention::kLow);
+  work_.kv_high = retention.count(kv::Retention::kHigh);
+  work_.kv_pinned = retention.count(kv::Retention::kPinned);
+  work_.kv_pins_max = retention.pins_max();
+  work_.kv_pins_refused = memory_.stats().pins_refused;
+  work_.kv_pins_yielded = memory_.stats().pins_yielded;
+  work_.kv_forgotten_blocks = memory_.stats().forgotten_blocks;
   std::lock_guard lock(mutex_);
   stats_ = work_;
 }
@@ -517,7 +521,14 @@ void Engine::Loop() {
       }
       if (running_.empty() && waiting_.empty()) break;
     }
-    wake_.wait(lock, [this] { return woken_; });
+    const TimeNs deadline = NextDeadline();
+    const auto woken = [this] { return woken_; };
+    if (deadline == kTimeNever) {
+      wake_.wait(lock, woken);
+    } else {  // What a condition can wait for is real time; who moves another clock wakes the engine.
+      const std::chrono::nanoseconds left(std::max<int64_t>(deadline - clock_.Now(), 0));
+      wake_.wait_for(lock, std::min<std::chrono::nanoseconds>(left, std::chrono::hours(1)), woken);
+    }
     woken_ = false;
   }
   PublishStats();

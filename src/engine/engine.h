@@ -41,13 +41,18 @@ struct EngineStats {
   uint64_t prompt_tokens = 0, cached_tokens = 0, computed_tokens = 0, generated_tokens = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   uint64_t kv_frames = 0, kv_frames_free = 0, kv_frames_cached = 0;
-  uint64_t kv_evicted_blocks = 0;  ///< Cached ones whose frame was wanted.
-  uint64_t kv_copied_blocks = 0;   ///< On write: part of a block was shared.
-  uint64_t kv_dropped_tokens = 0;  ///< By operations on the cache.
-  uint64_t kv_empty_slots = 0;     ///< Tokens that would fit frames of running sequences.
-  uint64_t waited_for_prefix = 0;  ///< Requests held back while another computed their beginning.
-  uint64_t step_ns = 0;            ///< Sum of step times.
-  TimeNs last_step_at{0};          ///< Start of the running step, or end of the last one.
+  uint64_t kv_evicted_blocks = 0;                   ///< Cached ones whose frame was wanted.
+  uint64_t kv_copied_blocks = 0;                    ///< On write: part of a block was shared.
+  uint64_t kv_dropped_tokens = 0;                   ///< By operations on the cache.
+  uint64_t kv_empty_slots = 0;                      ///< Tokens that would fit frames of running sequences.
+  uint64_t kv_low = 0, kv_high = 0, kv_pinned = 0;  ///< Blocks of these retention classes.
+  uint64_t kv_pins_max = 0;
+  uint64_t kv_pins_refused = 0;      ///< Blocks kept as "high" because too many were pinned.
+  uint64_t kv_pins_yielded = 0;      ///< Pins that gave way to a request that was alone.
+  uint64_t kv_forgotten_blocks = 0;  ///< Their time was over.
+  uint64_t waited_for_prefix = 0;    ///< Requests held back while another computed their beginning.
+  uint64_t step_ns = 0;              ///< Sum of step times.
+  TimeNs last_step_at{0};            ///< Start of the running step, or end of the last one.
 };
 
 class Engine {
@@ -76,6 +81,10 @@ class Engine {
   /// @return false when there is nothing to do until a post or a completion. Errors of the executor end every request.
   bool RunOnce();
 
+  /// When RunOnce has something to do although nothing was posted or completed; kTimeNever = never. For a loop that
+  /// waits on the engine's clock.
+  TimeNs NextDeadline() const { return memory_.NextExpiry(); }
+
   /// Runs the loop on a thread of its own until Stop.
   void Start();
   /// @param drain  finish what was submitted before; else cancel it. Later submissions are refused. Returns when idle.
@@ -92,6 +101,7 @@ class Engine {
   };
 
   void Call(std::function<void()> call);
+  bool ExpireMemory();
   bool DrainInbox();
   bool TakeResult();
   bool StartStep();
@@ -101,7 +111,9 @@ class Engine {
   bool WaitsForLeader(const Request& request);
   sched::RequestView ViewOf(const Request& request) const;
   void Begin(Request& request);
-  void GiveWay();
+  bool YieldPins(const Request& request);
+  void EndMemory(Request& request, bool may_pin);
+  bool GiveWay();
   void ApplyCancel(RequestId id);
   void Preempt(Request& request);
   void AddSlice(Request& request, uint32_t tokens);

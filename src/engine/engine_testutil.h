@@ -39,12 +39,15 @@ class Bench {
     uint32_t threads = 2;
     bool reuse = true;
     KvType kv_type = KvType::kF16;
+    double pin_share = 0.5;
+    const Clock* clock = nullptr;  ///< nullptr = the real one.
     EngineOptions engine;
   };
   explicit Bench(const Options& options)
-      : model_(*model::LoadModel(kModelPath)),
+      : clock_(options.clock != nullptr ? *options.clock : real_clock_),
+        model_(*model::LoadModel(kModelPath)),
         tokenizer_(*Tokenizer::FromGguf(*model_->file)),
-        memory_({.frames_count = options.frames, .reuse = options.reuse}),
+        memory_({.frames_count = options.frames, .reuse = options.reuse, .pin_share = options.pin_share}),
         executor_(*exec::CpuExecutor::Create(model_,
                                              {.threads = options.threads,
                                               .isa = kernels::BestIsa(),
@@ -112,7 +115,8 @@ class Bench {
   }
 
  private:
-  RealClock clock_;
+  RealClock real_clock_;
+  const Clock& clock_;
   std::shared_ptr<const model::Model> model_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   kv::KvMemory memory_;

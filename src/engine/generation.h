@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "kv/live_text.h"
+#include "kv/retention.h"
 #include "step/executor.h"
 
 namespace kvist::engine {
@@ -36,6 +37,9 @@ struct GenerationRequest {
   /// Operations on the cache: parts of the prompt leave the view once so many tokens of it are computed. The prompt
   /// itself stays whole. `at` is at most the prompt's length.
   std::vector<kv::CacheOp> ops;
+  /// How long which parts of prompt and output are to stay cached. Ranges end within the prompt, or at the output's
+  /// end.
+  std::vector<kv::RetainRange> retain;
   bool want_capsule = false;  ///< The last event brings the state after it, unless the request failed or was cancelled.
   TenantId tenant{};
   uint8_t priority = 128;  ///< 0 = most urgent.
@@ -49,6 +53,8 @@ struct Usage {
   uint32_t cached_tokens = 0;   ///< Of the prompt, found in KV memory at first admission.
   uint32_t dropped_tokens = 0;  ///< Of the prompt, out of the view when its last token was computed.
   uint32_t output_tokens = 0;
+  uint32_t pinned_blocks = 0;      ///< With the last event: blocks that are pinned as wished,
+  uint32_t not_pinned_blocks = 0;  ///< and those for which too many were pinned already: they are kept as "high".
 };
 
 /// One token of the output, for `logprobs`.

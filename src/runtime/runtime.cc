@@ -114,7 +114,8 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
   KVIST_ASSIGN_OR_RETURN(uint32_t frames, FramesFor(options, spec, room, context));
   runtime->kv_bytes = frames * exec::LayoutOf(spec, options.kv_type).frame_bytes();
   runtime->kv_type = options.kv_type;
-  runtime->memory = std::make_unique<kv::KvMemory>(kv::KvMemoryOptions{.frames_count = frames, .reuse = options.reuse});
+  runtime->memory = std::make_unique<kv::KvMemory>(
+      kv::KvMemoryOptions{.frames_count = frames, .reuse = options.reuse, .pin_share = options.pin_share});
   exec::CpuExecutorOptions executor_options{.threads = runtime->threads,
                                             .isa = isa,
                                             .tokens_per_step_max = options.tokens_per_step_max,

@@ -34,6 +34,7 @@ struct RuntimeOptions {
   uint32_t waiting_max = 1024;
   std::string policy = "chunked";
   bool reuse = true;           ///< Keep finished KV blocks for later prompts.
+  double pin_share = 0.5;      ///< Of KV memory; so much can be pinned.
   bool share_segments = true;  ///< Sequences of a step read context that they share together; off for measuring.
   /// Folder for packed weights (exec/cpu/packed_cache.h); "" = they are packed at every start.
   std::string packed_cache;

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "serve/api_error.h"
+#include "serve/retain.h"
 
 namespace kvist::serve {
 
@@ -11,11 +12,12 @@ namespace json = boost::json;
 
 namespace {
 
-constexpr std::string_view kMarks[] = {"drop", "ephemeral"};
+constexpr std::string_view kMarks[] = {"drop", "ephemeral", "retain"};
 constexpr std::string_view kTurns[] = {"first", "last"};
 
 struct Mark {
   bool drop = false, ephemeral = false;
+  std::vector<kv::RetainRange> retain;  ///< One or none.
 };
 
 absl::StatusOr<Mark> TakeMark(json::object& message, size_t index) {
@@ -28,6 +30,7 @@ absl::StatusOr<Mark> TakeMark(json::object& message, size_t index) {
     KVIST_RETURN_IF_ERROR(own.RefuseUnknown(kMarks));
     KVIST_RETURN_IF_ERROR(own.Read("drop", mark.drop));
     KVIST_RETURN_IF_ERROR(own.Read("ephemeral", mark.ephemeral));
+    KVIST_RETURN_IF_ERROR(ReadRetain(own, RetainForm::kWhole, mark.retain));
   }
   message.stable_erase("kvist");
   return mark;
@@ -58,7 +61,8 @@ absl::Status ReadForgetRules(const Fields& own, ForgetRules& rules) {
   return fields.Read("last", 1, INT32_MAX, rules.keep_turns_last);
 }
 
-absl::StatusOr<std::vector<uint32_t>> TakeForgotten(const ForgetRules& rules, json::array& messages) {
+absl::StatusOr<MessageMarks> TakeMarks(const ForgetRules& rules, json::array& messages) {
+  MessageMarks out;
   std::vector<bool> dropped(messages.size());
   std::vector<uint32_t> tools, ephemeral;
   std::vector<int64_t> turn_of(messages.size(), -1);  // What comes before the first user message is no turn.
@@ -72,14 +76,14 @@ absl::StatusOr<std::vector<uint32_t>> TakeForgotten(const ForgetRules& rules, js
     if (role == "tool") tools.push_back(i);
     if (mark.ephemeral) ephemeral.push_back(i);
     if (mark.drop) dropped[i] = true;
+    for (const kv::RetainRange& wish : mark.retain) out.retained.push_back({i, wish});
   }
   if (rules.keep_tool_results >= 0) DropAllBut(rules.keep_tool_results, tools, dropped);
   DropAllBut(rules.keep_ephemeral, ephemeral, dropped);
-  std::vector<uint32_t> out;
   for (uint32_t i = 0; i + 1 < messages.size(); ++i) {
     const bool old_turn = rules.keep_turns_last >= 0 && turn_of[i] >= rules.keep_turns_first &&
                           turn_of[i] < turns - rules.keep_turns_last;
-    if (dropped[i] || old_turn) out.push_back(i);
+    if (dropped[i] || old_turn) out.forgotten.push_back(i);
   }
   return out;
 }

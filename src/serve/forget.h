@@ -2,7 +2,8 @@
 
 /// @file
 /// Which messages of a chat the client lets the server forget: marks on messages and rules for the whole chat, under
-/// "kvist" in the body. Pure functions; any thread. Format: docs/serving.md, "Forgetting".
+/// "kvist" in the body. Marks that say how long a message is to stay cached are taken along (retain.h). Pure functions;
+/// any thread. Format: docs/serving.md, "Forgetting" and "Keeping".
 
 #include <cstdint>
 #include <string>
@@ -11,6 +12,7 @@
 #include <boost/json.hpp>
 
 #include "absl/status/statusor.h"
+#include "kv/retention.h"
 #include "serve/json_input.h"
 
 namespace kvist::serve {
@@ -29,8 +31,18 @@ struct ForgetRules {
 /// Reads the rules of a body's "kvist" object; other members of it are not looked at. Errors: InvalidArgument.
 absl::Status ReadForgetRules(const Fields& own, ForgetRules& rules);
 
-/// Indices of the messages to forget, increasing. Takes the marks ("kvist" of a message) off the messages, which
-/// templates must not see. The last message always stays. Errors: InvalidArgument naming a mark.
-absl::StatusOr<std::vector<uint32_t>> TakeForgotten(const ForgetRules& rules, boost::json::array& messages);
+/// What marks and rules say of the messages of a chat.
+struct MessageMarks {
+  std::vector<uint32_t> forgotten;  ///< Indices of the messages to forget, increasing; never the last one.
+  struct Retained {
+    uint32_t message;
+    kv::RetainRange wish;  ///< For its content; begin and end do not matter.
+  };
+  std::vector<Retained> retained;  ///< In order of messages.
+};
+
+/// Takes the marks ("kvist" of a message) off the messages, which templates must not see. Errors: InvalidArgument
+/// naming a mark.
+absl::StatusOr<MessageMarks> TakeMarks(const ForgetRules& rules, boost::json::array& messages);
 
 }  // namespace kvist::serve

@@ -11,10 +11,10 @@ using testing::ElementsAre;
 
 std::vector<uint32_t> Forgotten(const ForgetRules& rules, const char* messages) {
   json::array array = json::parse(messages).as_array();
-  auto out = TakeForgotten(rules, array);
+  auto out = TakeMarks(rules, array);
   EXPECT_TRUE(out.ok()) << out.status();
   for (const json::value& message : array) EXPECT_FALSE(message.as_object().contains("kvist"));
-  return out.value_or(std::vector<uint32_t>{99});
+  return out.ok() ? out->forgotten : std::vector<uint32_t>{99};
 }
 
 constexpr char kAgent[] = R"([{"role":"system","content":"s"},{"role":"user","content":"u"},
@@ -50,9 +50,9 @@ TEST(Forget, MarksOfMessages) {
 
 TEST(Forget, ErrorsNameTheMark) {
   json::array array = json::parse(R"([{"role":"user","content":"1","kvist":{"dorp":true}}])").as_array();
-  EXPECT_THAT(std::string(TakeForgotten({}, array).status().message()), testing::HasSubstr("messages[0].kvist"));
+  EXPECT_THAT(std::string(TakeMarks({}, array).status().message()), testing::HasSubstr("messages[0].kvist"));
   array = json::parse(R"([{"role":"user","content":"1","kvist":{"drop":1}}])").as_array();
-  EXPECT_THAT(std::string(TakeForgotten({}, array).status().message()), testing::HasSubstr("messages[0].kvist.drop"));
+  EXPECT_THAT(std::string(TakeMarks({}, array).status().message()), testing::HasSubstr("messages[0].kvist.drop"));
 }
 
 }  // namespace

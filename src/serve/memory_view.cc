@@ -1,5 +1,7 @@
 #include "serve/memory_view.h"
 
+#include <algorithm>
+
 #include <boost/json.hpp>
 
 #include "kv/page_layout.h"
@@ -27,9 +29,26 @@ json::array RequestsOf(const engine::MemorySnapshot& snapshot) {
   return out;
 }
 
+double SecondsLeft(const engine::MemorySnapshot& snapshot, TimeNs until) {
+  return Seconds(std::max<int64_t>(until - snapshot.now, 0));
+}
+
+/// Null for a node whose blocks nobody wished anything for.
+json::value RetentionOf(const engine::MemorySnapshot& snapshot, const kv::CachedText& text) {
+  if (text.strongest == kv::Retention::kNormal && text.forgotten_at == kTimeNever) return nullptr;
+  json::object out = {{"class", kv::RetentionName(text.strongest)},
+                      {"pinned_blocks", text.node.pinned},
+                      {"high_blocks", text.node.high},
+                      {"low_blocks", text.node.low}};
+  if (text.until != kTimeNever) out["seconds_left"] = SecondsLeft(snapshot, text.until);
+  if (text.forgotten_at != kTimeNever) out["forgotten_in_seconds"] = SecondsLeft(snapshot, text.forgotten_at);
+  return out;
+}
+
 json::array NodesOf(const engine::MemorySnapshot& snapshot) {
   json::array out;
-  for (const kv::PrefixTree::NodeView& node : snapshot.nodes) {
+  for (const kv::CachedText& text : snapshot.nodes) {
+    const kv::PrefixTree::NodeView& node = text.node;
     if (out.size() == kMemoryNodesMax) break;
     json::value parent;
     if (node.text_begin > 0) parent = node.parent.value;
@@ -41,7 +60,8 @@ json::array NodesOf(const engine::MemorySnapshot& snapshot) {
                    {"blocks", node.blocks},
                    {"holes", node.holes},
                    {"operations", node.ops},
-                   {"sequences", node.anchors}});
+                   {"sequences", node.anchors},
+                   {"retention", RetentionOf(snapshot, text)}});
   }
   return out;
 }
@@ -59,6 +79,11 @@ std::string MemoryBody(const engine::MemorySnapshot& snapshot) {
                                {"free", frames.free},
                                {"cached", frames.cached},
                                {"referenced", frames.referenced}}},
+                             {"retained_blocks",
+                              {{"low", snapshot.low},
+                               {"high", snapshot.high},
+                               {"pinned", snapshot.pinned},
+                               {"pinned_max", snapshot.pins_max}}},
                              {"empty_slots", snapshot.empty_slots},
                              {"empty_share", slots == 0 ? 0.0 : static_cast<double>(snapshot.empty_slots) / slots},
                              {"since_start",
@@ -66,7 +91,10 @@ std::string MemoryBody(const engine::MemorySnapshot& snapshot) {
                                {"hit_tokens", stats.hit_tokens},
                                {"dropped_tokens", stats.dropped_tokens},
                                {"evicted_blocks", stats.evicted_blocks},
-                               {"copied_blocks", stats.copied_blocks}}},
+                               {"copied_blocks", stats.copied_blocks},
+                               {"forgotten_blocks", stats.forgotten_blocks},
+                               {"pins_refused", stats.pins_refused},
+                               {"pins_yielded", stats.pins_yielded}}},
                              {"requests", RequestsOf(snapshot)},
                              {"nodes_total", snapshot.nodes.size()},
                              {"nodes", NodesOf(snapshot)}};

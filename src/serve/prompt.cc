@@ -92,6 +92,34 @@ absl::StatusOr<PreparedRequest> GoOn(const ServedModel& model, RequestOptions op
   return Assemble(model, std::move(options), {}, chat, now_unix_s);
 }
 
+/// Indices of the messages whose places the prompt has to tell, increasing.
+std::vector<uint32_t> MarkedMessages(const MessageMarks& marks) {
+  std::vector<uint32_t> marked = marks.forgotten;
+  for (const MessageMarks::Retained& retained : marks.retained) marked.push_back(retained.message);
+  std::ranges::sort(marked);
+  marked.erase(std::ranges::unique(marked).begin(), marked.end());
+  return marked;
+}
+
+/// Of each message with an index in `marked`, where its content lies.
+TokenRange ContentOf(const MarkedPrompt& prompt, std::span<const uint32_t> marked, uint32_t message) {
+  const auto place = static_cast<size_t>(std::ranges::lower_bound(marked, message) - marked.begin());
+  return {prompt.ranges[place].begin, prompt.ranges[place].end};
+}
+
+/// Wishes for messages, as ranges of the text that is read.
+void AddRetained(const MessageMarks& marks, const MarkedPrompt& prompt, std::span<const uint32_t> marked,
+                 std::span<const TokenRange> left_out, std::vector<kv::RetainRange>& retain) {
+  for (const MessageMarks::Retained& retained : marks.retained) {
+    const TokenRange range = Without(left_out, ContentOf(prompt, marked, retained.message));
+    if (range.begin >= range.end) continue;
+    kv::RetainRange wish = retained.wish;
+    wish.begin = range.begin;
+    wish.end = range.end;
+    retain.push_back(wish);
+  }
+}
+
 }  // namespace
 
 size_t TextBytesMax(const Tokenizer& tokenizer, uint32_t tokens) {
@@ -116,12 +144,13 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates
                             .extra = std::move(request.template_extra),
                             .now_unix_s = now_unix_s};
   // A template may leave out most of what was sent, and most of what is marked is out of the view.
-  const bool forgets = !request.forgotten.empty() || !request.options.forget.session.empty();
+  const bool forgets = !request.marks.forgotten.empty() || !request.options.forget.session.empty();
   if (model.chat_bytes && !forgets && body.size() > model.prompt_bytes_max) {
     const absl::StatusOr<size_t> bytes = model.chat_bytes(inputs);
     if (bytes.ok()) KVIST_RETURN_IF_ERROR(CheckBytes(model, *bytes, "messages"));
   }
-  absl::StatusOr<MarkedPrompt> prompt = model.encode_chat(std::move(inputs), request.forgotten);
+  const std::vector<uint32_t> marked = MarkedMessages(request.marks);
+  absl::StatusOr<MarkedPrompt> prompt = model.encode_chat(std::move(inputs), marked);
   if (!prompt.ok()) {
     // Templates refuse what they do not support; a limit that is hit is the request's doing too.
     return BadParam("messages", Cat("the model's chat template refused the messages: ", prompt.status().message()));
@@ -129,8 +158,9 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates
   const std::string session = request.options.forget.session;
   const uint64_t cache_namespace = request.options.generation.cache_namespace;
   std::vector<TokenRange> dropped;
-  for (const MarkedPrompt::Range& range : prompt->ranges) {
-    if (range.begin < range.end) dropped.push_back({range.begin, range.end});
+  for (const uint32_t message : request.marks.forgotten) {
+    const TokenRange range = ContentOf(*prompt, marked, message);
+    if (range.begin < range.end) dropped.push_back(range);
   }
   History past;
   if (request.options.restored) {
@@ -138,7 +168,9 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates
   } else if (!session.empty()) {
     past = past_states.sessions.Find(cache_namespace, session);
   }
-  History history = Continue(past, prompt->tokens, dropped);
+  std::vector<TokenRange> left_out;
+  History history = Continue(past, prompt->tokens, dropped, &left_out);
+  AddRetained(request.marks, *prompt, marked, left_out, request.options.generation.retain);
   const uint32_t tokens = static_cast<uint32_t>(history.tokens.size());
   KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, history.ops).tokens, "messages"));
   PreparedRequest prepared =
@@ -170,6 +202,9 @@ absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, Past
   KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, ops).tokens, "prompt"));
   if (!ops.empty() && ops.back().at > tokens) {
     return BadParam("kvist.drop", Cat("'kvist.drop' drops after ", ops.back().at, " tokens of a prompt of ", tokens));
+  }
+  if (const std::string fault = kv::FindFault(request.options.generation.retain, tokens); !fault.empty()) {
+    return BadParam("kvist.retain", Cat("'kvist.retain' cannot be done: ", fault));
   }
   std::string echo;
   if (request.echo) {

@@ -62,11 +62,15 @@ json::value OrNull(const std::optional<double>& value) {
   return Rounded(*value);
 }
 
-json::object TimingsObject(const ReplyTimings& timings) {
-  return {{"ttft_ms", OrNull(timings.ttft_ms)},
-          {"prompt_ms", OrNull(timings.prompt_ms)},
-          {"total_ms", Rounded(timings.total_ms)},
-          {"output_tokens_per_second", OrNull(timings.output_tokens_per_s)}};
+json::object OwnObject(const engine::Usage& usage, const ReplyTimings& timings) {
+  json::object own = {{"ttft_ms", OrNull(timings.ttft_ms)},
+                      {"prompt_ms", OrNull(timings.prompt_ms)},
+                      {"total_ms", Rounded(timings.total_ms)},
+                      {"output_tokens_per_second", OrNull(timings.output_tokens_per_s)}};
+  if (usage.pinned_blocks + usage.not_pinned_blocks > 0) {
+    own["retained"] = {{"pinned_blocks", usage.pinned_blocks}, {"not_pinned_blocks", usage.not_pinned_blocks}};
+  }
+  return own;
 }
 
 json::object Head(const ReplyInfo& info, std::string_view object) {
@@ -156,7 +160,7 @@ std::string UsageChunk(const ReplyInfo& info, const engine::Usage& usage, const 
   json::object body = Head(info, info.chat ? "chat.completion.chunk" : "text_completion");
   body["choices"] = json::array();
   body["usage"] = UsageObject(usage);
-  body["kvist"] = TimingsObject(timings);
+  body["kvist"] = OwnObject(usage, timings);
   return JsonText(body);
 }
 
@@ -179,7 +183,7 @@ std::string WholeBody(const ReplyInfo& info, json::array choices, const engine::
   json::object body = Head(info, info.chat ? "chat.completion" : "text_completion");
   body["choices"] = std::move(choices);
   body["usage"] = UsageObject(usage);
-  body["kvist"] = TimingsObject(timings);
+  body["kvist"] = OwnObject(usage, timings);
   return JsonText(body);
 }
 

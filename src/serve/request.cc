@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "serve/api_error.h"
+#include "serve/retain.h"
 
 namespace kvist::serve {
 
@@ -16,9 +17,8 @@ namespace json = boost::json;
 namespace {
 
 /// Of "kvist" in the body.
-constexpr std::string_view kOwnFields[] = {"cache_salt",     "priority",   "session", "keep_tool_results",
-                                           "keep_ephemeral", "keep_turns", "drop",    "capsule",
-                                           "restore"};
+constexpr std::string_view kOwnFields[] = {"cache_salt", "priority", "session", "keep_tool_results", "keep_ephemeral",
+                                           "keep_turns", "drop",     "capsule", "restore",           "retain"};
 /// Of a range in "kvist.drop".
 constexpr std::string_view kRangeFields[] = {"begin", "end", "at", "reposition"};
 constexpr size_t kOperationsMax = 4096;
@@ -183,6 +183,7 @@ absl::Status ReadOwnFields(const Fields& body, const RequestContext& context, Re
     return own.Bad("drop", "cannot be combined with 'kvist.restore': the capsule has its operations");
   }
   KVIST_RETURN_IF_ERROR(ReadOperations(own, generation.ops));
+  KVIST_RETURN_IF_ERROR(ReadRetain(own, RetainForm::kRanges, generation.retain));
   int64_t priority = generation.priority;
   KVIST_RETURN_IF_ERROR(own.Read("priority", 0, UINT8_MAX, priority));
   generation.priority = static_cast<uint8_t>(priority);
@@ -304,7 +305,13 @@ absl::StatusOr<ChatRequest> ParseChatRequest(std::string_view text, const Reques
     return BadParam("kvist.drop",
                     "'kvist.drop' is for /v1/completions; in a chat mark messages with \"kvist\": {\"drop\": true}");
   }
-  KVIST_ASSIGN_OR_RETURN(request.forgotten, TakeForgotten(request.options.forget, request.messages));
+  for (const kv::RetainRange& range : request.options.generation.retain) {
+    if (range.begin == 0 && range.end == kv::kToTheEnd) continue;
+    return BadParam("kvist.retain",
+                    "ranges in 'kvist.retain' are for /v1/completions; in a chat mark messages with \"kvist\": "
+                    "{\"retain\": ...}");
+  }
+  KVIST_ASSIGN_OR_RETURN(request.marks, TakeMarks(request.options.forget, request.messages));
   KVIST_RETURN_IF_ERROR(internal::ReadTools(body, request.tools));
   std::string effort;
   KVIST_RETURN_IF_ERROR(body.Read("reasoning_effort", effort));

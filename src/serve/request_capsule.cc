@@ -51,6 +51,7 @@ absl::Status ReadCapsule(const Fields& body, const Fields& own, const RequestCon
     }
     generation = output_tokens < 0 ? *capsule : RolledBack(*capsule, static_cast<uint32_t>(output_tokens));
     generation.max_tokens = UINT32_MAX;
+    generation.retain.clear();
     if (body.Find("logit_bias") != nullptr) generation.biases.clear();
     if (body.Find("stop") != nullptr) generation.stop.clear();
     if (body.Find("stop_token_ids") != nullptr) generation.stop_tokens.clear();

@@ -7,6 +7,7 @@
 #include "modelfile/tokenizer_utf8.h"
 #include "serve/api_error.h"
 #include "serve/request.h"
+#include "serve/retain.h"
 
 namespace kvist::serve {
 namespace {
@@ -52,6 +53,7 @@ void CheckOptions(const RequestOptions& options) {
   }
   for (const TokenId token : generation.stop_tokens) KVIST_CHECK(token.value < kVocab);
   KVIST_CHECK(generation.prompt.empty());
+  KVIST_CHECK(generation.retain.size() <= kRetainRangesMax && kv::FindFault(generation.retain, INT32_MAX).empty());
 }
 
 void CheckChat(const ChatRequest& request) {
@@ -65,6 +67,10 @@ void CheckChat(const ChatRequest& request) {
     if (calls == nullptr) continue;
     KVIST_CHECK(role == "assistant");
     for (const json::value& call : calls->as_array()) KVIST_CHECK(call.at("function").at("arguments").is_object());
+  }
+  for (const MessageMarks::Retained& retained : request.marks.retained) {
+    KVIST_CHECK(retained.message < request.messages.size());
+    KVIST_CHECK(kv::FindFault(std::span(&retained.wish, 1), 0).empty());
   }
   KVIST_CHECK(request.tools.is_null() || !request.tools.as_array().empty());
 }

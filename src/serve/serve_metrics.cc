@@ -85,6 +85,17 @@ void ServeMetrics::CollectEngine(std::vector<Sample>& out) const {
       count(stats.kv_copied_blocks));
   add("kvist_kv_dropped_tokens_total", "Tokens that left a view by an operation.", kCounter,
       count(stats.kv_dropped_tokens));
+  const char* retained_help = "KV blocks by the class they are retained with; those not counted are normal.";
+  add("kvist_kv_retained_blocks", retained_help, kGauge, count(stats.kv_low), {{"class", "low"}});
+  add("kvist_kv_retained_blocks", retained_help, kGauge, count(stats.kv_high), {{"class", "high"}});
+  add("kvist_kv_retained_blocks", retained_help, kGauge, count(stats.kv_pinned), {{"class", "pinned"}});
+  add("kvist_kv_pinned_blocks_max", "KV blocks that may be pinned.", kGauge, count(stats.kv_pins_max));
+  add("kvist_kv_pins_refused_total", "Blocks kept as high because too many were pinned.", kCounter,
+      count(stats.kv_pins_refused));
+  add("kvist_kv_pins_yielded_total", "Pins that gave way to a request that nothing else had room for.", kCounter,
+      count(stats.kv_pins_yielded));
+  add("kvist_kv_forgotten_blocks_total", "Cached blocks freed because their time was over.", kCounter,
+      count(stats.kv_forgotten_blocks));
   add("kvist_waited_for_prefix_total", "Requests held back while another computed their beginning.", kCounter,
       count(stats.waited_for_prefix));
   add("kvist_http_connections", "Open connections.", kGauge, static_cast<double>(connections_open.load()));

@@ -1,6 +1,7 @@
 #include "serve/sessions.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/status.h"
 
@@ -21,7 +22,8 @@ std::string KeyOf(uint64_t cache_namespace, std::string_view session) {
 
 }  // namespace
 
-History Continue(const History& past, std::span<const TokenId> prompt, std::span<const TokenRange> dropped) {
+History Continue(const History& past, std::span<const TokenId> prompt, std::span<const TokenRange> dropped,
+                 std::vector<TokenRange>* left_out) {
   History next;
   std::vector<TokenRange> kept;  // In the new text.
   // The last token of a past was sampled, not read: an operation comes before it.
@@ -35,7 +37,10 @@ History Continue(const History& past, std::span<const TokenId> prompt, std::span
       i = range.end;
       const size_t count = range.end - range.begin;
       const auto text = prompt.subspan(range.begin, count);
-      if (!same || at + count > read || !std::ranges::equal(text, std::span(past.tokens).subspan(at, count))) continue;
+      if (!same || at + count > read || !std::ranges::equal(text, std::span(past.tokens).subspan(at, count))) {
+        if (left_out != nullptr) left_out->push_back(range);
+        continue;
+      }
       kept.push_back({static_cast<uint32_t>(at), static_cast<uint32_t>(at + count)});
       next.tokens.insert(next.tokens.end(), text.begin(), text.end());
       continue;
@@ -55,6 +60,16 @@ History Continue(const History& past, std::span<const TokenId> prompt, std::span
       next.ops.push_back({.at = shared, .begin = range.begin, .end = range.end});
   }
   return next;
+}
+
+TokenRange Without(std::span<const TokenRange> left_out, TokenRange range) {
+  TokenRange out = range;
+  for (const TokenRange& gone : left_out) {
+    for (const auto& [place, at] : {std::pair(&out.begin, range.begin), std::pair(&out.end, range.end)}) {
+      if (gone.begin < at) *place -= std::min(gone.end, at) - gone.begin;
+    }
+  }
+  return out;
 }
 
 History Sessions::Find(uint64_t cache_namespace, std::string_view session) {

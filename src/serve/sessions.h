@@ -34,7 +34,12 @@ struct History {
 /// same place, they stay in the text and an operation takes them out of the view: the one of the past, or a new one
 /// after all that the two texts share. Elsewhere they are left out of the text. An operation of the past on what is no
 /// longer dropped, and all after it, are not repeated: what was read after it is read again. Pure.
-History Continue(const History& past, std::span<const TokenId> prompt, std::span<const TokenRange> dropped);
+/// @param left_out  receives those of `dropped` that are left out of the text.
+History Continue(const History& past, std::span<const TokenId> prompt, std::span<const TokenRange> dropped,
+                 std::vector<TokenRange>* left_out = nullptr);
+
+/// Where tokens of a prompt are in the text without the ranges that were left out; may be nowhere (empty). Pure.
+TokenRange Without(std::span<const TokenRange> left_out, TokenRange range);
 
 class Sessions {
  public:

@@ -151,7 +151,8 @@ class WhichCommand(CliTest):
 class Values(CliTest):
     def test_numbers_that_are_none(self):
         cases = [("run", "--temp", "0 to 100"), ("run", "--top-p", "0 to 1"), ("run", "--min-p", "0 to 1"),
-                 ("run", "--repeat-penalty", "0.01 to 100"), ("serve", "--drain-seconds", "0 to 86400")]
+                 ("run", "--repeat-penalty", "0.01 to 100"), ("serve", "--drain-seconds", "0 to 86400"),
+                 ("serve", "--pin-share", "0 to 1")]
         for command, flag, allowed in cases:
             for value in ("nan", "inf", "-inf", "-1", "1e9", "x", "1x"):
                 with self.subTest(f"{command} {flag} {value}"):

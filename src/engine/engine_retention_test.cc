@@ -1,0 +1,151 @@
+// How long the engine keeps what requests wished to be kept: on a clock that moves when told.
+
+#include <gtest/gtest.h>
+
+#include "base/prng.h"
+#include "engine/engine_testutil.h"
+
+namespace kvist::engine {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+std::vector<TokenId> RandomPrompt(uint32_t tokens, uint64_t seed) {
+  Prng prng(seed);
+  std::vector<TokenId> prompt;
+  for (uint32_t i = 0; i < tokens; ++i) prompt.push_back(TokenId{static_cast<uint32_t>(10 + prng.Below(800))});
+  return prompt;
+}
+
+GenerationRequest Greedy(std::vector<TokenId> prompt, std::vector<kv::RetainRange> retain = {},
+                         uint32_t max_tokens = 4) {
+  GenerationRequest request;
+  request.prompt = std::move(prompt);
+  request.max_tokens = max_tokens;
+  request.sampling.temperature = 0;
+  request.ignore_eos = true;
+  request.retain = std::move(retain);
+  return request;
+}
+
+constexpr kv::RetainRange Pin(int64_t for_ns = kv::kForeverNs) {
+  return {.retention = kv::Retention::kPinned, .for_ns = for_ns};
+}
+
+TEST(EngineRetention, WhatIsPinnedIsFoundUntilItsTimeIsOver) {
+  VirtualClock clock;
+  Bench bench({.frames = 64, .clock = &clock});
+  const std::vector<TokenId> kept = RandomPrompt(200, 1);
+  EXPECT_EQ(bench.Solo(Greedy(kept, {Pin(60 * kSecond)})).usage.pinned_blocks, 13u);
+  const auto flood = [&](uint64_t seed) {
+    for (uint64_t i = 0; i < 4; ++i) bench.Solo(Greedy(RandomPrompt(700, seed + i)));
+  };
+  flood(100);
+  clock.AdvanceTo(TimeNs{59 * kSecond});
+  flood(200);
+  EXPECT_EQ(bench.Solo(Greedy(kept)).usage.cached_tokens, 199u);
+  clock.AdvanceTo(TimeNs{60 * kSecond});
+  EXPECT_EQ(bench.engine().NextDeadline(), clock.Now());
+  flood(300);
+  EXPECT_EQ(bench.Solo(Greedy(kept)).usage.cached_tokens, 0u);
+  EXPECT_EQ(bench.engine().NextDeadline(), kTimeNever);
+  bench.ExpectNoLeak();
+}
+
+TEST(EngineRetention, ForgetsOnTimeWithoutAnythingElseToDo) {
+  VirtualClock clock;
+  Bench bench({.frames = 64, .clock = &clock});
+  bench.Solo(Greedy(RandomPrompt(200, 1), {{.for_ns = 5 * kSecond, .forget = true}}));
+  EXPECT_EQ(bench.memory().counts().cached, 13u);
+  EXPECT_FALSE(bench.engine().RunOnce());
+  clock.AdvanceTo(TimeNs{5 * kSecond});
+  EXPECT_TRUE(bench.engine().RunOnce());
+  EXPECT_EQ(bench.engine().Stats().kv_frames_free, 64u);
+  EXPECT_EQ(bench.engine().Stats().kv_forgotten_blocks, 13u);
+}
+
+TEST(EngineRetention, AnIdleEngineOnItsThreadWakesUpToForget) {
+  Bench bench({.frames = 64});
+  bench.Submit(Greedy(RandomPrompt(200, 1), {{.for_ns = kSecond / 20, .forget = true}}));
+  bench.engine().Start();
+  for (int i = 0; i < 10000 && bench.engine().Stats().kv_forgotten_blocks == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  EXPECT_EQ(bench.engine().Stats().kv_frames_free, 64u);
+  bench.engine().Stop(/*drain=*/true);
+}
+
+TEST(EngineRetention, CancelledRequestsAreForgottenToo) {
+  Bench bench({.frames = 64, .chunk = 32});
+  const RequestId id = bench.Submit(Greedy(RandomPrompt(500, 1), {{.for_ns = 0, .forget = true}}));
+  while (bench.engine().Stats().computed_tokens < 200) bench.Turn();
+  bench.engine().Cancel(id);
+  bench.Finish();
+  EXPECT_EQ(bench.memory().counts().free, 64u);
+}
+
+TEST(EngineRetention, PinsNeverMakeARequestImpossible) {
+  for (const double share : {0.5, 1.0}) {
+    Bench bench({.frames = 32, .pin_share = share});
+    bench.Solo(Greedy(RandomPrompt(490, 1), {Pin()}));
+    EXPECT_EQ(bench.engine().Stats().kv_pinned, share == 1.0 ? 31u : 16u);
+    const GenerationRequest large = Greedy(RandomPrompt(480, 2), {}, 30);
+    const Answer answer = bench.Solo(large);
+    EXPECT_EQ(answer.finish, FinishReason::kLength);
+    EXPECT_EQ(answer.tokens, Bench({}).Solo(large).tokens);
+    EXPECT_GT(bench.engine().Stats().kv_pins_yielded, 0u);
+    bench.ExpectNoLeak();
+  }
+}
+
+TEST(EngineRetention, PinsYieldOnlyToWhoIsAlone) {
+  Bench bench({.frames = 48});
+  bench.Solo(Greedy(RandomPrompt(380, 1), {Pin()}));  // 24 blocks.
+  std::vector<GenerationRequest> requests;
+  for (uint64_t i = 0; i < 4; ++i) requests.push_back(Greedy(RandomPrompt(150, 10 + i), {}, 60));
+  std::vector<RequestId> ids;
+  for (const GenerationRequest& request : requests) ids.push_back(bench.Submit(request));
+  bench.Finish();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    EXPECT_EQ(bench.Of(ids[i]).tokens, Bench({}).Solo(requests[i]).tokens) << i;
+  }
+  EXPECT_EQ(bench.engine().Stats().kv_pins_yielded, 0u);
+  EXPECT_EQ(bench.engine().Stats().kv_pinned, 24u);
+  bench.ExpectNoLeak();
+}
+
+TEST(EngineRetention, WhoIsPreemptedIsKeptButNotPinnedUntilItEnds) {
+  Bench bench({.frames = 40});
+  std::vector<RequestId> ids;
+  std::vector<GenerationRequest> requests;
+  for (uint64_t i = 0; i < 3; ++i) requests.push_back(Greedy(RandomPrompt(100, 20 + i), {Pin()}, 160));
+  for (const GenerationRequest& request : requests) ids.push_back(bench.Submit(request));
+  bench.Finish();
+  EXPECT_GT(bench.engine().Stats().preemptions, 0u);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    EXPECT_EQ(bench.Of(ids[i]).tokens, Bench({}).Solo(requests[i]).tokens) << i;
+  }
+  EXPECT_LE(bench.engine().Stats().kv_pinned, 20u);
+  bench.ExpectNoLeak();
+}
+
+TEST(EngineRetention, RefusesWhatCannotBeMeant) {
+  Bench bench({});
+  for (const kv::RetainRange& bad : std::vector<kv::RetainRange>{{.begin = 10, .end = 10},
+                                                                 {.begin = 20, .end = 10},
+                                                                 {.begin = 0, .end = 101},
+                                                                 {.begin = kv::kToTheEnd},
+                                                                 {.for_ns = -5},
+                                                                 {.forget = true}}) {
+    EXPECT_EQ(bench.Solo(Greedy(RandomPrompt(100, 1), {bad})).status.code(), absl::StatusCode::kInvalidArgument);
+  }
+  std::vector<kv::RetainRange> many;
+  for (uint32_t i = 0; i < 1000; ++i) {
+    many.push_back({.begin = i % 100, .end = 100, .retention = static_cast<kv::Retention>(i % 4), .for_ns = i});
+  }
+  EXPECT_EQ(bench.Solo(Greedy(RandomPrompt(100, 1), many)).finish, FinishReason::kLength);
+  bench.ExpectNoLeak();
+}
+
+}  // namespace
+}  // namespace kvist::engine
