@@ -11,6 +11,7 @@ namespace kvist::cli {
 
 void AddBench(CLI::App& app, int& exit_code);
 void AddEval(CLI::App& app, int& exit_code);
+void AddExplain(CLI::App& app, int& exit_code);
 void AddInspect(CLI::App& app, int& exit_code);
 void AddPerplexity(CLI::App& app, int& exit_code);
 void AddPull(CLI::App& app, int& exit_code);

@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   kvist::cli::AddPerplexity(app, exit_code);
   kvist::cli::AddSynth(app, exit_code);
   kvist::cli::AddReplay(app, exit_code);
+  kvist::cli::AddExplain(app, exit_code);
   if (const std::string fault = kvist::cli::CommandFault(app, argc, argv); !fault.empty()) {
     std::fputs(fault.c_str(), stderr);
     return 2;

@@ -173,6 +173,7 @@ void Engine::Admit(std::unique_ptr<Request> request) {
   request->usage.prompt_tokens = static_cast<uint32_t>(request->input.prompt.size());
   if (status.ok()) {
     const uint32_t prompt = request->usage.prompt_tokens;
+    request->trace.prompt_tokens = prompt;
     const uint32_t live = kv::LiveText::After(prompt, request->input.ops).live_tokens();
     request->usage.dropped_tokens = prompt - live;
     request->output_max = std::min(request->input.max_tokens, context_tokens_max_ - live);
@@ -233,7 +234,8 @@ void Engine::ApplyCancel(RequestId id) {
   if (!request->in_step) return Finish(id, FinishReason::kCancelled);
   // The executor still writes into its blocks: they are freed when the step ends, the client is told now.
   request->cancelled = true;
-  GenerationEvent event{.id = id, .finish = FinishReason::kCancelled, .usage = request->usage};
+  GenerationEvent event{
+      .id = id, .finish = FinishReason::kCancelled, .usage = request->usage, .trace = TraceAtEnd(*request)};
   std::exchange(request->sink, nullptr)(std::move(event));
 }
 
@@ -243,6 +245,7 @@ void Engine::Finish(RequestId id, FinishReason reason, absl::Status status) {
     if (it == list->end()) continue;
     std::unique_ptr<Request> request = std::move(*it);
     list->erase(it);
+    std::shared_ptr<const RequestTrace> trace = request->sink ? TraceAtEnd(*request) : nullptr;
     if (request->has_memory) EndMemory(*request, /*may_pin=*/true);
     switch (reason) {
       case FinishReason::kStop:
@@ -261,7 +264,8 @@ void Engine::Finish(RequestId id, FinishReason reason, absl::Status status) {
         break;
     }
     if (request->sink) {
-      GenerationEvent event{.id = id, .finish = reason, .status = std::move(status), .usage = request->usage};
+      GenerationEvent event{
+          .id = id, .finish = reason, .status = std::move(status), .usage = request->usage, .trace = std::move(trace)};
       request->text.Finish();
       request->text.TakeReady(event);
       if (request->input.want_capsule && (reason == FinishReason::kStop || reason == FinishReason::kLength)) {
@@ -314,12 +318,13 @@ void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, ui
   memory_.Commit(request->id, std::span(request->tokens).subspan(request->computed, slice.commit_count));
   request->computed += slice.commit_count;
   work_.computed_tokens += slice.commit_count;
+  request->trace.AddStep(result, slice.commit_count);
   if (request->cancelled) return Finish(request->id, FinishReason::kCancelled);
   if (!slice.sampling) return;
 
   const TokenId token = result.sampled[sampled_index];
   request->tokens.push_back(token);
-  ++request->usage.output_tokens;
+  if (request->usage.output_tokens++ == 0) request->trace.first_token_at = clock_.Now();
   ++work_.generated_tokens;
   if (request->NeedsCounts()) request->Count(token, /*is_output=*/true);
   const bool ends = (tokenizer_.IsEndOfGeneration(token) && !request->input.ignore_eos) ||
@@ -341,7 +346,9 @@ void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, ui
 
 void Engine::Preempt(Request& request) {
   EndMemory(request, /*may_pin=*/false);
-  request.computed = 0;
+  request.lost_tokens = std::exchange(request.computed, 0);
+  ++request.trace.preemptions;
+  request.trace.preempted_since = clock_.Now();
   SetBlocksSpared(request);  // The text has grown.
   ++work_.preemptions;
   auto it = std::ranges::find(running_, request.id, [](const auto& r) { return r->id; });
@@ -369,11 +376,15 @@ sched::RequestView Engine::ViewOf(const Request& request) const {
 
 bool Engine::StartStep() {
   if (running_.empty() && waiting_.empty()) return false;
+  const TimeNs now = clock_.Now();
   running_views_.clear();
   waiting_views_.clear();
   for (const auto& request : running_) running_views_.push_back(ViewOf(*request));
   for (const auto& request : waiting_) {
-    if (!WaitsForLeader(*request)) {
+    const bool waits = WaitsForLeader(*request);
+    waits ? request->trace.BeginLeaderWait(request->leader, request->leader_tokens, now)
+          : request->trace.EndLeaderWait(now);
+    if (!waits) {
       waiting_views_.push_back(ViewOf(*request));
     } else if (!std::exchange(request->held_back, true)) {
       ++work_.waited_for_prefix;
@@ -384,7 +395,7 @@ bool Engine::StartStep() {
                                  .requests_max = limits.slices_per_step_max,
                                  .blocks_free = memory_.AvailableFrames(),
                                  .block_tokens = limits.block_tokens};
-  policy_.Decide(running_views_, waiting_views_, budget, clock_.Now(), decision_);
+  policy_.Decide(running_views_, waiting_views_, budget, now, decision_);
   KVIST_CHECK(sched::FindFault(running_views_, waiting_views_, budget, decision_).empty());
 
   for (const RequestId id : decision_.preempt) Preempt(*FindRequest(id));
@@ -415,6 +426,7 @@ void Engine::Begin(Request& request) {
   request.computed =
       memory_.Begin(request.id, request.input.cache_namespace, request.tokens, request.input.ops, request.leader);
   request.has_memory = true;
+  TraceBegin(request);
   if (!request.counted) {
     request.counted = true;
     request.usage.cached_tokens = request.computed;

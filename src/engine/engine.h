@@ -111,6 +111,8 @@ class Engine {
   bool WaitsForLeader(const Request& request);
   sched::RequestView ViewOf(const Request& request) const;
   void Begin(Request& request);
+  void TraceBegin(Request& request);
+  std::shared_ptr<const RequestTrace> TraceAtEnd(const Request& request) const;
   bool YieldPins(const Request& request);
   void EndMemory(Request& request, bool may_pin);
   bool GiveWay();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/request_trace.h"
 #include "exec/cpu/cpu_executor.h"
 #include "model/model.h"
 
@@ -27,6 +28,7 @@ struct Answer {
   FinishReason finish = FinishReason::kNone;
   absl::Status status;
   Usage usage;
+  std::shared_ptr<const RequestTrace> trace;
 };
 
 /// An engine driven by hand: one turn at a time, on this thread.
@@ -70,6 +72,7 @@ class Bench {
       answer->finish = event.finish;
       answer->status = event.status;
       answer->usage = event.usage;
+      answer->trace = event.trace;
     });
     answers_[id.value] = answer;
     return id;

@@ -64,6 +64,8 @@ struct TokenEvent {
   std::vector<step::TokenLogprob> top;  ///< Likeliest first.
 };
 
+struct RequestTrace;
+
 /// Part of a request's output. Text never ends inside a character or inside what may become a stop string.
 struct GenerationEvent {
   RequestId id;
@@ -73,6 +75,7 @@ struct GenerationEvent {
   FinishReason finish = FinishReason::kNone;
   absl::Status status;                               ///< Not OK only with kError.
   Usage usage;                                       ///< So far.
+  std::shared_ptr<const RequestTrace> trace;         ///< With the last event: what became of the request.
   std::shared_ptr<const GenerationRequest> capsule;  ///< With the last event, when asked for: see Capsule.
 };
 

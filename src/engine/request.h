@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "engine/generation.h"
 #include "engine/output_text.h"
+#include "engine/request_trace.h"
 
 namespace kvist::engine {
 
@@ -43,7 +44,9 @@ struct Request {
   std::vector<step::TokenCount> counts;  ///< For penalties; empty unless some are set.
   absl::flat_hash_map<TokenId, uint32_t> counts_index;
   bool counted = false;
-  bool held_back = false;  ///< Waited for its leader.
+  RequestTrace trace;
+  uint32_t lost_tokens = 0;  ///< That were computed when it was preempted.
+  bool held_back = false;    ///< Waited for its leader.
 
   /// The state now, as the request that goes on from it.
   Capsule Snapshot() const {

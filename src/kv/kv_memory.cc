@@ -58,7 +58,7 @@ uint32_t KvMemory::Begin(RequestId id, uint64_t cache_namespace, std::span<const
   const auto [it, inserted] = sequences_.try_emplace(id);
   KVIST_CHECK(inserted && FindFault(ops).empty());
   Sequence& sequence = it->second;
-  sequence.tail = spans_.Open();
+  sequence.tail = spans_.Open(id);
   sequence.ops.assign(ops.begin(), ops.end());
   sequence.anchor = tree_.Root(cache_namespace);
   stats_.lookup_tokens += tokens.size();
@@ -73,7 +73,7 @@ uint32_t KvMemory::Begin(RequestId id, uint64_t cache_namespace, std::span<const
   }
   uint32_t begin = 0;
   for (const PathStep& step : path_) {
-    sequence.pieces.push_back({begin, tree_.SpanOf(step.node), tree_.FirstBlock(step.node)});
+    sequence.pieces.push_back({begin, tree_.SpanOf(step.node), tree_.FirstBlock(step.node), step.node});
     begin += step.blocks * kBlockTokens;
   }
   sequence.pieces.push_back({begin, sequence.tail, 0});
@@ -83,6 +83,21 @@ uint32_t KvMemory::Begin(RequestId id, uint64_t cache_namespace, std::span<const
   }
   stats_.hit_tokens += sequence.live.tokens();
   return sequence.live.tokens();
+}
+
+std::vector<ReusedPart> KvMemory::ReusedParts(RequestId id) const {
+  const Sequence& sequence = SequenceOf(id);
+  std::vector<ReusedPart> parts;
+  for (size_t i = 0; i + 1 < sequence.pieces.size(); ++i) {
+    const Piece& piece = sequence.pieces[i];
+    const SpanTable::Origin& origin = spans_.OriginOf(piece.span);
+    parts.push_back({.tokens = sequence.pieces[i + 1].text_begin - piece.text_begin,
+                     .node = piece.node.value,
+                     .computed_by = origin.writer,
+                     .computed_at = origin.written_at});
+  }
+  if (sequence.copied && !sequence.open_tokens.empty()) parts.push_back(*sequence.copied);
+  return parts;
 }
 
 /// References what is cached of `tokens` and needed in the view.
@@ -118,6 +133,12 @@ bool KvMemory::StartOn(Sequence& sequence, std::span<const TokenId> tokens, cons
 /// Starts the tail with a copy of a block whose first tokens are those that come next.
 bool KvMemory::CopyPartial(Sequence& sequence, const PrefixMatch& match, std::span<const TokenId> tokens) {
   const FrameId source = spans_.Frames(match.partial_span)[match.partial_block];
+  const SpanTable::Origin origin = spans_.OriginOf(match.partial_span);
+  sequence.copied = ReusedPart{.tokens = match.partial_tokens,
+                               .copied = true,
+                               .node = tree_.Contains(source) ? tree_.NodeOf(source).value : 0,
+                               .computed_by = origin.writer,
+                               .computed_at = origin.written_at};
   pool_.Reference(source);  // Or a frame for the copy might be taken from it.
   const std::optional<FrameId> frame = TakeFrame(sequence.tail, 0);
   if (!frame) {
@@ -287,6 +308,7 @@ RetainOutcome KvMemory::End(RequestId id, const Farewell& farewell) {
   // Deepest first: a block is then always forgotten before the blocks that it follows.
   VisitFrames(sequence, [&](FrameId frame) { pool_.Release(frame, /*keep=*/tree_.Contains(frame)); });
   tree_.Unanchor(sequence.anchor);
+  spans_.SetWritten(sequence.tail, farewell.now);
   spans_.Release(sequence.tail);
   sequences_.erase(it);
   ForgetDoomed();

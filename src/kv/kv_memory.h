@@ -86,6 +86,15 @@ struct PendingCopy {
   uint32_t target_block;
 };
 
+/// What a sequence found when it began: consecutive tokens that one earlier sequence had computed.
+struct ReusedPart {
+  uint32_t tokens = 0;  ///< Dropped ones included.
+  bool copied = false;  ///< The beginning of a block, copied; else whole blocks, shared.
+  uint32_t node = 0;    ///< Of the tree, at that time; 0 = a block that was being filled.
+  RequestId computed_by{};
+  TimeNs computed_at = kTimeNever;  ///< When that sequence ended; kTimeNever = it was running.
+};
+
 class KvMemory {
  public:
   explicit KvMemory(const KvMemoryOptions& options);
@@ -98,6 +107,9 @@ class KvMemory {
   /// @return tokens whose keys and values are already there, dropped ones included.
   uint32_t Begin(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens,
                  std::span<const CacheOp> ops = {}, RequestId like = {});
+
+  /// Where that came from, in order of the text. To be asked right after Begin.
+  std::vector<ReusedPart> ReusedParts(RequestId id) const;
 
   /// Makes room for `tokens_total` tokens of the text, forgetting cached blocks (longest unused first) where needed.
   /// @return false when even that is not enough; then nothing changed.
@@ -165,6 +177,7 @@ class KvMemory {
     uint32_t text_begin;
     SpanId span;
     uint32_t first_block;
+    NodeId node{};  ///< It was found in; not kept up to date.
   };
   struct Sequence {
     std::vector<Piece> pieces;  ///< The last one is the tail.
@@ -175,6 +188,7 @@ class KvMemory {
     NodeId anchor{};
     std::vector<TokenId> open_tokens;   ///< Committed tokens of the block that is not full yet.
     std::optional<PendingCopy> copy;    ///< Until asked for.
+    std::optional<ReusedPart> copied;   ///< Where the beginning of the tail is from.
     std::optional<SpanId> copy_source;  ///< Holds the source's frame until the copy is made.
 
     uint32_t tail_begin() const { return pieces.back().text_begin; }

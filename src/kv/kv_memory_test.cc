@@ -34,6 +34,31 @@ TEST(KvMemory, SecondPromptReusesAllButTheLastToken) {
   memory.CheckInvariants();
 }
 
+TEST(KvMemory, SaysWhoComputedWhatASequenceFound) {
+  KvMemory memory({.frames_count = 16});
+  Fill(memory, RequestId{1}, Tokens(40));
+  memory.End(RequestId{1}, {.now = TimeNs{50}});
+  const std::vector<TokenId> other = Tokens(60);
+  EXPECT_EQ(memory.Begin(RequestId{2}, 0, other), 40u);
+  std::vector<ReusedPart> parts = memory.ReusedParts(RequestId{2});
+  ASSERT_EQ(parts.size(), 2u);
+  for (const ReusedPart& part : parts) {
+    EXPECT_EQ(part.computed_by, RequestId{1});
+    EXPECT_EQ(part.computed_at, TimeNs{50});
+    EXPECT_EQ(part.tokens, part.copied ? 8u : 32u);
+  }
+  ASSERT_TRUE(memory.Reserve(RequestId{2}, 60));
+  memory.Commit(RequestId{2}, std::span(other).subspan(40));
+  EXPECT_EQ(memory.Begin(RequestId{3}, 0, Tokens(60)), 48u);
+  parts = memory.ReusedParts(RequestId{3});
+  ASSERT_EQ(parts.size(), 2u);  // The first sequence's blocks, and one of the second, which still runs.
+  EXPECT_EQ(parts[0].computed_by, RequestId{1});
+  EXPECT_EQ(parts[1].computed_by, RequestId{2});
+  EXPECT_EQ(parts[1].computed_at, kTimeNever);
+  EXPECT_EQ(memory.Begin(RequestId{4}, /*cache_namespace=*/9, Tokens(60)), 0u);
+  EXPECT_TRUE(memory.ReusedParts(RequestId{4}).empty());
+}
+
 TEST(KvMemory, NamespacesNeverShare) {
   KvMemory memory({.frames_count = 16});
   Fill(memory, RequestId{1}, Tokens(33), /*cache_namespace=*/2);

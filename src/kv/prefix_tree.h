@@ -98,6 +98,8 @@ class PrefixTree {
   /// The last pinned block on some way down from this one, itself where there is no other.
   FrameId DeepestPinned(FrameId frame) const;
 
+  /// The node that a block belongs to. REQUIRES: Contains(frame).
+  NodeId NodeOf(FrameId frame) const { return NodeId{owners_[frame.value].node}; }
   /// Index in its text of the block's first token.
   uint32_t TextBegin(FrameId frame) const;
   /// The blocks of the text that ends with `node`, deepest first; kNoFrame for holes.

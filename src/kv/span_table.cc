@@ -4,16 +4,17 @@
 
 namespace kvist::kv {
 
-SpanId SpanTable::Open() {
+SpanId SpanTable::Open(RequestId writer) {
   ++open_count_;
   if (reusable_.empty()) {
     KVIST_CHECK(spans_.size() < (1u << 28));  // A PageId has 28 bits for the span.
-    spans_.push_back({.holders = 1, .frames = {}});
+    spans_.push_back({.holders = 1, .origin = {.writer = writer}, .frames = {}});
     return SpanId{static_cast<uint32_t>(spans_.size() - 1)};
   }
   uint32_t index = reusable_.back();
   reusable_.pop_back();
   spans_[index].holders = 1;
+  spans_[index].origin = {.writer = writer};
   return SpanId{index};
 }
 
@@ -29,6 +30,16 @@ void SpanTable::Release(SpanId span) {
   entry.frames.clear();
   reusable_.push_back(span.value);
   --open_count_;
+}
+
+const SpanTable::Origin& SpanTable::OriginOf(SpanId span) const {
+  KVIST_CHECK(span.value < spans_.size() && spans_[span.value].holders > 0);
+  return spans_[span.value].origin;
+}
+
+void SpanTable::SetWritten(SpanId span, TimeNs at) {
+  KVIST_CHECK(spans_[span.value].holders > 0);
+  spans_[span.value].origin.written_at = at;
 }
 
 void SpanTable::Append(SpanId span, FrameId frame) {

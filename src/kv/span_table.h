@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/units.h"
 
 namespace kvist::kv {
@@ -18,8 +19,8 @@ inline constexpr FrameId kNoFrame{UINT32_MAX};
 
 class SpanTable {
  public:
-  /// A new, empty span, held once. Ids of closed spans are used again.
-  SpanId Open();
+  /// A new, empty span, held once. Ids of closed spans are used again. @param writer  whose sequence fills it
+  SpanId Open(RequestId writer = {});
   void Hold(SpanId span);
   /// The last one closes the span; its frames have been released before.
   void Release(SpanId span);
@@ -31,11 +32,19 @@ class SpanTable {
 
   /// [num_blocks] kNoFrame where the block has none. REQUIRES: open.
   const std::vector<FrameId>& Frames(SpanId span) const;
+  /// Who fills it, and when the last of it was written: kTimeNever = it is still being written.
+  struct Origin {
+    RequestId writer{};
+    TimeNs written_at = kTimeNever;
+  };
+  const Origin& OriginOf(SpanId span) const;
+  void SetWritten(SpanId span, TimeNs at);
   uint32_t open_count() const { return open_count_; }
 
  private:
   struct Entry {
     uint32_t holders = 0;
+    Origin origin;
     std::vector<FrameId> frames;
   };
   std::vector<Entry> spans_;

@@ -34,6 +34,7 @@ void GenerationStream::Start(std::function<void()> wake) {
     engine::GenerationRequest request = i + 1 < choices_.size() ? request_ : std::move(request_);
     request.sampling.seed += i;
     choices_[i].engine_id = host_.engine.Submit(std::move(request), std::move(sink));
+    host_.request_log.Name(*choices_[i].engine_id, info_.id);
   }
   host_.open_requests.Add(info_.id, *choices_[0].engine_id);
 }
@@ -67,8 +68,12 @@ void GenerationStream::Begin() {
 }
 
 void GenerationStream::OnEvent(size_t index, engine::GenerationEvent&& event) {
-  if (done_) return;  // Cancelled; what was under way no longer matters.
   Choice& choice = choices_[index];
+  if (event.trace != nullptr) choice.trace = event.trace;
+  if (done_) {  // Cancelled; what was under way no longer matters.
+    if (event.trace != nullptr) host_.request_log.AddTrace(info_.id, index, std::move(event.trace));
+    return;
+  }
   if (index == 0) {
     const uint32_t output_tokens = record_.usage.output_tokens - choice.output_tokens;
     record_.usage = event.usage;
@@ -127,6 +132,7 @@ void GenerationStream::End(engine::FinishReason reason) {
   record_.finished_at = host_.clock.Now();
   host_.metrics.Observe(record_);
   host_.open_requests.Remove(info_.id);
+  Log();
   // Whatever came out: it has been read, and what the client sends next may go on from it.
   if (!session_.empty() && !error_.has_value()) {
     host_.sessions.Store(cache_namespace_, session_, std::move(history_));
@@ -135,6 +141,23 @@ void GenerationStream::End(engine::FinishReason reason) {
                 record_.usage.cached_tokens, FinishReasonName(reason));
   if (info_.stream) EmitEnd();
   if (wake_) std::exchange(wake_, nullptr)();
+}
+
+void GenerationStream::Log() {
+  LoggedRequest entry{.id = info_.id,
+                      .chat = info_.chat,
+                      .created_unix_s = info_.created_unix_s,
+                      .received_at = record_.received_at,
+                      .submitted_at = submitted_at_,
+                      .finished_at = record_.finished_at,
+                      .reason = record_.reason,
+                      .http_status = error_.has_value() ? error_->http_status : 200,
+                      .usage = record_.usage};
+  for (const Choice& choice : choices_) {
+    if (choice.engine_id.has_value()) entry.engine_ids.push_back(*choice.engine_id);
+    entry.traces.push_back(choice.trace);
+  }
+  host_.request_log.Add(std::move(entry));
 }
 
 void GenerationStream::EmitEnd() {

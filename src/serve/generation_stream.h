@@ -18,6 +18,7 @@
 #include "serve/open_requests.h"
 #include "serve/prompt.h"
 #include "serve/reply.h"
+#include "serve/request_log.h"
 #include "serve/serve_metrics.h"
 
 namespace kvist::serve {
@@ -34,6 +35,7 @@ struct StreamHost {
   Sessions& sessions;
   Capsules& capsules;
   OpenRequests& open_requests;
+  RequestLog& request_log;
   std::function<int64_t()> unix_now_s;
   PostToNetwork post;
   size_t output_bytes_max;  ///< Written and not yet taken; a client that reads more slowly is dropped.
@@ -78,6 +80,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
     engine::FinishReason reason = engine::FinishReason::kNone;
     uint32_t output_tokens = 0;
     std::string capsule{};  ///< Its name, once it has ended, if it is kept.
+    std::shared_ptr<const engine::RequestTrace> trace{};
   };
 
   void OnEvent(size_t index, engine::GenerationEvent&& event);
@@ -86,6 +89,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   void End(engine::FinishReason reason);
   void EmitEnd();
   void Cancel();
+  void Log();
   ReplyTimings Timings() const;
 
   StreamHost& host_;

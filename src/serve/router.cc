@@ -17,10 +17,11 @@ constexpr RouteRow kRoutes[] = {
     {"/v1/chat/completions", Route::kChat}, {"/v1/completions", Route::kCompletions},
     {"/v1/models", Route::kModels},         {"/health", Route::kHealth},
     {"/metrics", Route::kMetrics},          {"/kvist/memory", Route::kMemory},
-    {"/kvist/capsules", Route::kCapsules},
+    {"/kvist/capsules", Route::kCapsules},  {"/kvist/requests", Route::kRequests},
 };
 /// With an id behind.
-constexpr RouteRow kPrefixes[] = {{"/v1/models/", Route::kModel}, {"/kvist/capsules/", Route::kCapsule}};
+constexpr RouteRow kPrefixes[] = {
+    {"/v1/models/", Route::kModel}, {"/kvist/capsules/", Route::kCapsule}, {"/kvist/requests/", Route::kRequest}};
 
 int HexDigit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -125,6 +126,9 @@ std::string_view RouteName(Route route) {
     case Route::kCapsules:
     case Route::kCapsule:
       return "capsules";
+    case Route::kRequests:
+    case Route::kRequest:
+      return "requests";
     case Route::kAsset:
       return "page";
     case Route::kNone:

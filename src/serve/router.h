@@ -19,6 +19,8 @@ enum class Route : uint8_t {
   kMemory,
   kCapsules,
   kCapsule,
+  kRequests,
+  kRequest,
   kAsset,
   kNone
 };
@@ -28,7 +30,7 @@ enum class Method : uint8_t { kGet, kHead, kPost, kDelete, kOptions, kOther };
 
 struct Target {
   Route route = Route::kNone;
-  std::string argument;  ///< kModel, kCapsule: the id, percent-decoded. kAsset: the path.
+  std::string argument;  ///< kModel, kCapsule, kRequest: the id, percent-decoded. kAsset: the path.
 };
 
 /// @param target  of the request line: "/path?query". Queries are ignored. A path that ends in one slash too many is

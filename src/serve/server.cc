@@ -104,6 +104,7 @@ struct Server::Impl {
                 .sessions = service.sessions(),
                 .capsules = service.capsules(),
                 .open_requests = service.open_requests(),
+                .request_log = service.request_log(),
                 .unix_now_s = options.unix_now_s,
                 .post = [this](std::function<void()> run) { asio::post(io, std::move(run)); },
                 .output_bytes_max = options.limits.output_bytes_max},

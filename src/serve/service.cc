@@ -26,6 +26,13 @@ bool TagMatches(std::string_view header, std::string_view etag) {
   return false;
 }
 
+/// An answer that changes all the time, and is for who asked.
+HttpReply Private(std::string body) {
+  HttpReply reply{.body = std::move(body)};
+  reply.headers.emplace_back("Cache-Control", "no-store");
+  return reply;
+}
+
 ServedModel WithBound(ServedModel model) {
   if (model.prompt_bytes_max == 0) {
     model.prompt_bytes_max = TextBytesMax(*model.tokenizer, model.context_tokens_max);
@@ -95,6 +102,10 @@ HttpReply Service::Answer(const HttpHead& head) {
       return {.body = CapsuleListBody(capsules_.List())};
     case Route::kCapsule:
       return Capsule(head);
+    case Route::kRequests:
+      return Private(request_log_.ListBody());
+    case Route::kRequest:
+      return Request(head.target.argument);
     case Route::kAsset:
       return Asset(head);
     case Route::kChat:
@@ -136,9 +147,7 @@ HttpReply Service::Capsule(const HttpHead& head) {
     return ErrorReply(ErrorFromStatus(
         WithCode(absl::NotFoundError(Cat("there is no capsule '", Shortened(id), "'")), "capsule_not_found")));
   }
-  HttpReply reply{.body = CapsuleBody(*info)};
-  reply.headers.emplace_back("Cache-Control", "no-store");
-  return reply;
+  return Private(CapsuleBody(*info));
 }
 
 std::vector<std::pair<std::string, std::string>> Service::CorsHeaders(const HttpHead& head) const {
@@ -175,9 +184,15 @@ HttpReply Service::Health() const {
 HttpReply Service::Memory() const {
   const absl::StatusOr<engine::MemorySnapshot> snapshot = AskForMemory(engine_);
   if (!snapshot.ok()) return ErrorReply(ErrorFromStatus(snapshot.status()));
-  HttpReply reply{.body = MemoryBody(*snapshot)};
-  reply.headers.emplace_back("Cache-Control", "no-store");
-  return reply;
+  return Private(MemoryBody(*snapshot));
+}
+
+HttpReply Service::Request(const std::string& id) const {
+  std::optional<std::string> body = request_log_.Body(id);
+  if (body) return Private(*std::move(body));
+  return ErrorReply(ErrorFromStatus(WithCode(
+      absl::NotFoundError(Cat("nothing is known of a request '", Shortened(id), "': it is running, or too long ago")),
+      "request_not_found")));
 }
 
 HttpReply Service::Model(const std::string& id) const {

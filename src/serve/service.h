@@ -20,6 +20,7 @@
 #include "serve/capsules.h"
 #include "serve/open_requests.h"
 #include "serve/prompt.h"
+#include "serve/request_log.h"
 #include "serve/router.h"
 #include "serve/serve_metrics.h"
 
@@ -84,6 +85,7 @@ class Service {
   Sessions& sessions() { return sessions_; }
   Capsules& capsules() { return capsules_; }
   OpenRequests& open_requests() { return open_requests_; }
+  RequestLog& request_log() { return request_log_; }
   int64_t unix_now_s() const { return options_.unix_now_s(); }
 
  private:
@@ -91,6 +93,7 @@ class Service {
   HttpReply Memory() const;
   HttpReply Model(const std::string& id) const;
   HttpReply Capsule(const HttpHead& head);
+  HttpReply Request(const std::string& id) const;
   HttpReply Asset(const HttpHead& head) const;
   HttpReply Preflight(const HttpHead& head) const;
 
@@ -103,6 +106,7 @@ class Service {
   Sessions sessions_;
   Capsules capsules_;
   OpenRequests open_requests_;
+  RequestLog request_log_;
   std::atomic<bool> stopping_{false};
 };
 

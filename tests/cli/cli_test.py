@@ -18,7 +18,7 @@ import urllib.request
 KVIST = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "kvist"
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "models"
 MODEL = str(MODELS / "default-q8_0.gguf")
-COMMANDS = ("serve", "run", "inspect", "tokenize", "bench", "synth", "eval", "perplexity", "pull")
+COMMANDS = ("serve", "run", "inspect", "tokenize", "bench", "synth", "eval", "perplexity", "pull", "explain")
 STORY = "Once upon a time there was a small dog. He lived near the river with a kind old man. "
 
 
@@ -303,6 +303,34 @@ class Serve(CliTest):
         with urllib.request.urlopen(ready["url"] + "/health", timeout=10) as answer:
             self.assertEqual(json.load(answer), {"status": "ok"})
         self.stop(process, 2)
+
+    def ask(self, url, headers=None):
+        body = json.dumps({"prompt": STORY, "max_tokens": 4}).encode()
+        request = urllib.request.Request(url + "/v1/completions", body, {"Content-Type": "application/json"} | (headers or {}))
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)["id"]
+
+    def test_explain(self):
+        process, ready = self.serve("--api-key", "k")
+        url = ready["url"]
+        explain = ["explain", "--url", url, "--api-key", "k"]
+        self.fails(1, self.kvist(*explain), "no request has ended there yet")
+        first, second = (self.ask(url, {"Authorization": "Bearer k"}) for _ in range(2))
+        run = self.kvist(*explain)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        self.assertIn(f"{second}: completion, length, 4 output tokens in ", run.stdout)
+        self.assertIn(f"computed by {first}, ", run.stdout)
+        self.assertRegex(run.stdout, r"tokens +\d+ prompt: \d+ reused, \d+ copied; 4 computed, 3 of them output")
+        self.assertRegex(run.stdout, r"steps +4 in ")
+        self.assertNotIn("Once upon", run.stdout)
+        self.assertIn(f"{first}: ", self.kvist(*explain, first).stdout)
+        line = self.json_lines(self.kvist("explain", first, "--url", url + "/", "--json", env={"KVIST_API_KEY": "k"}))[0]
+        self.assertEqual((line["id"], line["choices"][0]["tokens"]["reused"]), (first, 0))
+        self.fails(1, self.kvist("explain", "--url", url), "kvist explain: ", "an API key is required")
+        self.fails(1, self.kvist(*explain, "cmpl-0"), "nothing is known of a request 'cmpl-0'")
+        self.fails(1, self.kvist(*explain, "../memory"), "is no id of a request")
+        self.stop(process, 2)
+        self.fails(1, self.kvist(*explain), url)
 
     def test_half_sent_requests_do_not_hold_it_up(self):
         process, ready = self.serve("--drain-seconds", "60")

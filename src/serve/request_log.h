@@ -1,0 +1,66 @@
+#pragma once
+
+/// @file
+/// What became of the last requests of the API: GET /kvist/requests and `kvist explain`. Metadata only, never text.
+/// Bounded: the oldest goes first. API: docs/serving.md, "Explaining". Threads: any.
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/json.hpp>
+
+#include "absl/container/flat_hash_map.h"
+#include "engine/generation.h"
+#include "engine/request_trace.h"
+
+namespace kvist::serve {
+
+/// One request from its last byte to the end of its answer. Instants are the server's; kTimeNever = did not happen.
+struct LoggedRequest {
+  std::string id;  ///< "chatcmpl-..." or "cmpl-...".
+  bool chat = false;
+  int64_t created_unix_s = 0;
+  TimeNs received_at = kTimeNever;   ///< Its last byte was read.
+  TimeNs submitted_at = kTimeNever;  ///< Parsed, rendered, tokenized, handed to the engine.
+  TimeNs finished_at = kTimeNever;   ///< The last of its answer was formatted.
+  engine::FinishReason reason = engine::FinishReason::kNone;
+  int http_status = 200;  ///< Of the error that ended it, if one did.
+  engine::Usage usage;
+  std::vector<RequestId> engine_ids;  ///< Of its choices.
+  /// Of each choice; nullptr until the engine has let go of it.
+  std::vector<std::shared_ptr<const engine::RequestTrace>> traces;
+};
+
+class RequestLog {
+ public:
+  explicit RequestLog(size_t requests_max = 256) : requests_max_(requests_max) {}
+
+  /// A choice of a request is known to the engine by this id.
+  void Name(RequestId engine_id, const std::string& id);
+  /// The request has ended.
+  void Add(LoggedRequest request);
+  /// What the engine says of a choice after its client has gone. Unknown names are ignored.
+  void AddTrace(std::string_view id, size_t choice, std::shared_ptr<const engine::RequestTrace> trace);
+
+  /// The latest first.
+  std::string ListBody() const;
+  /// nullopt when it is unknown, still running or too old.
+  std::optional<std::string> Body(std::string_view id) const;
+
+ private:
+  boost::json::object ChoiceObject(const engine::RequestTrace& trace) const;
+  boost::json::value NameOf(RequestId engine_id) const;
+
+  const size_t requests_max_;
+  mutable std::mutex mutex_;
+  std::deque<LoggedRequest> requests_;  ///< Oldest first.
+  absl::flat_hash_map<RequestId, std::string> names_;
+};
+
+}  // namespace kvist::serve
