@@ -129,6 +129,56 @@ TEST(EngineRetention, WhoIsPreemptedIsKeptButNotPinnedUntilItEnds) {
   bench.ExpectNoLeak();
 }
 
+std::vector<kv::RetainRange> RandomWishes(Prng& prng, uint32_t prompt_tokens) {
+  std::vector<kv::RetainRange> wishes(prng.Below(3));
+  for (kv::RetainRange& range : wishes) {
+    range.begin = static_cast<uint32_t>(prng.Below(prompt_tokens));
+    if (prng.Below(2) == 0)
+      range.end = range.begin + 1 + static_cast<uint32_t>(prng.Below(prompt_tokens - range.begin));
+    range.retention = static_cast<kv::Retention>(prng.Below(kv::kRetentions));
+    if (prng.Below(3) > 0) range.for_ns = static_cast<int64_t>(prng.Below(20)) * kSecond;
+    range.forget = range.for_ns != kv::kForeverNs && prng.Below(2) == 0;
+  }
+  return wishes;
+}
+
+TEST(EngineRetention, NoAnswerDependsOnWhatOthersWishToBeKept) {
+  constexpr size_t kTexts = 6;
+  std::vector<GenerationRequest> texts;
+  std::vector<std::vector<TokenId>> expected;
+  Bench roomy({});
+  for (uint64_t i = 0; i < kTexts; ++i) {  // Pairs that begin alike.
+    std::vector<TokenId> prompt = RandomPrompt(120, 30 + i / 2);
+    for (const TokenId token : RandomPrompt(60, 40 + i)) prompt.push_back(token);
+    texts.push_back(Greedy(std::move(prompt), {}, 40));
+    if (i % 3 == 0) texts.back().ops = {{.at = 150, .begin = 20, .end = 100}};
+    expected.push_back(roomy.Solo(texts.back()).tokens);
+  }
+  Prng prng(7);
+  VirtualClock clock;
+  Bench bench({.frames = 44, .chunk = 64, .clock = &clock});
+  for (int round = 0; round < 25; ++round) {
+    std::vector<std::pair<RequestId, size_t>> ids;
+    for (uint64_t count = 1 + prng.Below(3); count > 0; --count) {
+      const size_t text = prng.Below(kTexts);
+      GenerationRequest request = texts[text];
+      request.retain = RandomWishes(prng, static_cast<uint32_t>(request.prompt.size()));
+      ids.emplace_back(bench.Submit(std::move(request)), text);
+    }
+    if (prng.Below(4) == 0) {
+      for (uint64_t turns = prng.Below(10); turns > 0; --turns) bench.Turn();
+      bench.engine().Cancel(ids.back().first);
+      ids.pop_back();
+    }
+    bench.Finish();
+    for (const auto& [id, text] : ids) ASSERT_EQ(bench.Of(id).tokens, expected[text]) << round;
+    clock.AdvanceTo(clock.Now() + static_cast<int64_t>(prng.Below(5)) * kSecond);
+  }
+  EXPECT_GT(bench.engine().Stats().kv_forgotten_blocks, 0u);
+  EXPECT_GT(bench.engine().Stats().cached_tokens, 1000u);
+  bench.ExpectNoLeak();
+}
+
 TEST(EngineRetention, RefusesWhatCannotBeMeant) {
   Bench bench({});
   for (const kv::RetainRange& bad : std::vector<kv::RetainRange>{{.begin = 10, .end = 10},
