@@ -58,7 +58,7 @@ uint32_t LowOf(uint32_t query, uint32_t window) {
 /// Tokens of the block that starts at view index `block_start` which a query at view index `query` may see.
 uint64_t Visible(const ViewBlock& block, uint32_t block_start, uint32_t query, uint32_t window, uint32_t in_tile) {
   const auto inside = [&](uint32_t index) {
-    return index > block_start ? std::min(index - block_start, uint32_t{block.count}) : 0u;
+    return index > block_start ? std::min<uint32_t>(index - block_start, block.count) : 0u;
   };
   return Bits(block.begin + inside(LowOf(query, window)), block.begin + inside(query + 1), in_tile);
 }
@@ -70,8 +70,8 @@ void Prefetch(const HeadView& head, std::span<const ViewBlock> blocks) {
   const size_t key_bytes = KvKeyPageBytes(head.kv_type, head.key_dim);
   const size_t value_bytes = KvValuePageBytes(head.kv_type, head.value_dim);
   for (const ViewBlock& block : blocks) {
-    const std::byte* keys = block.frame + head.key_offset;
-    const std::byte* values = block.frame + head.value_offset;
+    const std::byte* keys = head.KeysOf(block);
+    const std::byte* values = head.ValuesOf(block);
     for (size_t i = 0; i < key_bytes; i += kLine) __builtin_prefetch(keys + i, 0, 2);
     for (size_t i = 0; i < value_bytes; i += kLine) __builtin_prefetch(values + i, 0, 2);
   }
@@ -162,8 +162,8 @@ class Attender {
     kernels::AttendTile part{.keys = {}, .values = {}, .visible = scratch_.visible.data()};
     for (uint32_t b = 0; b < tile.size(); ++b) {
       if ((any & mine & BlockBits(b)) == 0) continue;
-      part.keys[b] = tile[b].frame + head_.key_offset;
-      part.values[b] = tile[b].frame + head_.value_offset;
+      part.keys[b] = head_.KeysOf(tile[b]);
+      part.values[b] = head_.ValuesOf(tile[b]);
     }
     if ((any & ~mine) != 0) {
       std::vector<uint64_t>& visible = scratch_.visible_of_turn;

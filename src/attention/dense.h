@@ -30,11 +30,22 @@ inline constexpr uint32_t kSectionBlocks = kSectionTiles * kernels::kTileBlocks;
 
 /// A part of one resident block that belongs to a view. A block may have several parts in a view.
 struct ViewBlock {
-  const std::byte* frame = nullptr;
-  uint16_t begin = 0, count = 0;  ///< Tokens [begin, begin + count) of the block.
-  uint32_t turn = 0;              ///< Row of Turns; 0 = the keys are where they were stored.
+  const std::byte* frame = nullptr;       ///< Null where the block is split.
+  uint32_t begin : 4 = 0, count : 5 = 0;  ///< Tokens [begin, begin + count) of the block.
+  uint32_t pages : 23 = 0;                ///< Of a split block: its number in SplitPages, from 1 on.
+  uint32_t turn = 0;                      ///< Row of Turns; 0 = the keys are where they were stored.
 
   friend bool operator==(const ViewBlock&, const ViewBlock&) = default;
+};
+
+static_assert(sizeof(ViewBlock) == 16);
+inline constexpr uint32_t kSplitBlocksMax = (1u << 23) - 1;
+
+/// Where the pages of the split blocks of a step lie.
+struct SplitPages {
+  const std::byte* const* pages = nullptr;  ///< [split blocks][per_block]
+  uint32_t per_block = 0;
+  uint32_t key = 0, value = 0;  ///< Which of a block's pages are those of the head.
 };
 
 /// Rotations of queries: for keys stored at position p that the view has at p + shift, by the angles of -shift. A
@@ -50,12 +61,22 @@ struct Turns {
 struct HeadView {
   std::span<const ViewBlock> view;            ///< In view order, from the first token of the sequence.
   uint64_t key_offset = 0, value_offset = 0;  ///< Of this head's pages in a frame (PageLayout).
+  SplitPages split;                           ///< For blocks that have no frame.
   uint32_t group = 1;                         ///< Query heads that share the KV head.
   uint32_t key_dim = 0, value_dim = 0;
   uint32_t window = 0;  ///< View tokens seen, itself included; 0 = all.
   float scale = 1.0f;   ///< Of the scores.
   KvType kv_type = KvType::kF16;
   Turns turns;
+
+  const std::byte* KeysOf(const ViewBlock& block) const { return PageOf(block, key_offset, split.key); }
+  const std::byte* ValuesOf(const ViewBlock& block) const { return PageOf(block, value_offset, split.value); }
+  const std::byte* PageOf(const ViewBlock& block, uint64_t offset, uint32_t page) const {
+    if (block.pages == 0) [[likely]] {
+      return block.frame + offset;
+    }
+    return split.pages[(size_t{block.pages} - 1) * split.per_block + page];
+  }
 
   kernels::AttendShape Shape(uint32_t tokens) const {
     return {tokens, group, key_dim, value_dim, /*softcap=*/0, kv_type};

@@ -115,7 +115,7 @@ struct Problem {
       values.push_back(value);
       shifts.push_back(kShifts[turn]);
     }
-    view.push_back({frame, static_cast<uint16_t>(begin), static_cast<uint16_t>(end - begin), turn});
+    view.push_back({.frame = frame, .begin = begin, .count = end - begin, .turn = turn});
   }
 
   HeadView Head(uint32_t window) const {

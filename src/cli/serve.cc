@@ -15,7 +15,6 @@
 #include <boost/json.hpp>
 
 #include "base/byte_size.h"
-#include "base/prng.h"
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/model_flags.h"
@@ -40,15 +39,9 @@ struct ServeFlags {
   bool json = false, no_reuse = false;
 };
 
-/// A number that changes with the program, the model file and what may change its output.
 std::string FingerprintOf(const runtime::Runtime& runtime) {
-  uint64_t hash = Mix64(runtime.model->file->file_bytes());
-  for (const char c : runtime.model_id + "/" + std::string(runtime.executor->Name()) + "/" +
-                          std::string(KvTypeName(runtime.kv_type)) + "/" + KVIST_VERSION) {
-    hash = Mix64(hash ^ static_cast<unsigned char>(c));
-  }
   char text[32];
-  std::snprintf(text, sizeof text, "kvist_%010llx", static_cast<unsigned long long>(hash >> 24));
+  std::snprintf(text, sizeof text, "kvist_%010llx", static_cast<unsigned long long>(runtime.fingerprint >> 24));
   return text;
 }
 

@@ -8,6 +8,7 @@ absl::StatusOr<FrameArena> FrameArena::Create(uint32_t frames_count, uint64_t fr
   FrameArena arena;
   KVIST_ASSIGN_OR_RETURN(arena.memory_, AnonymousMemory::Map(frames_count * frame_bytes));
   arena.frame_bytes_ = frame_bytes;
+  arena.frames_count_ = frames_count;
   return arena;
 }
 

@@ -20,10 +20,12 @@ class FrameArena {
 
   std::byte* Frame(FrameId frame) const { return memory_.data() + frame.value * frame_bytes_; }
   uint64_t frame_bytes() const { return frame_bytes_; }
+  uint32_t frames_count() const { return frames_count_; }
 
  private:
   AnonymousMemory memory_;
   uint64_t frame_bytes_ = 0;
+  uint32_t frames_count_ = 0;
 };
 
 }  // namespace kvist::kv

@@ -12,18 +12,17 @@ FramePool::FramePool(uint32_t frames_count, uint32_t buckets) : entries_(frames_
   KVIST_CHECK(std::has_single_bit(buckets));
   while (buckets > 1 && frames_count / buckets < kBucketFramesMin) buckets /= 2;
   bucket_mask_ = buckets - 1;
-  bucket_shift_ = 64 - std::countr_zero(buckets);
   buckets_ = std::make_unique<Bucket[]>(buckets);
   for (uint32_t i = frames_count; i-- > 0;) PushFree(buckets_[i & bucket_mask_], i);
 }
 
-uint32_t FramePool::BucketOf(PageId id) const {
-  if (bucket_mask_ == 0) return 0;
-  return static_cast<uint32_t>((id.value * 11400714819323198485u) >> bucket_shift_);
+uint32_t FramePool::BucketOf(PageId id, uint32_t buckets) {
+  // The article's hash: the highest bits of a product. In two steps, as one shift by 64 is undefined for one bucket.
+  return static_cast<uint32_t>((id.value * 11400714819323198485u) >> 1 >> (63 - std::countr_zero(buckets)));
 }
 
 std::optional<FrameId> FramePool::Allocate(PageId id) {
-  const uint32_t first = BucketOf(id);
+  const uint32_t first = BucketOf(id, buckets_count());
   for (uint32_t i = 0; i <= bucket_mask_; ++i) {
     Bucket& bucket = buckets_[(first + i) & bucket_mask_];
     std::lock_guard lock(bucket.lock);
@@ -40,7 +39,7 @@ std::optional<FrameId> FramePool::Allocate(PageId id) {
 }
 
 std::optional<FrameId> FramePool::TakeOldest(PageId id) {
-  const uint32_t first = BucketOf(id);
+  const uint32_t first = BucketOf(id, buckets_count());
   for (const Retention retention : {Retention::kLow, Retention::kNormal, Retention::kHigh}) {
     const auto ring = static_cast<uint32_t>(retention);
     if (retention != Retention::kNormal && cached_of_[ring].load(std::memory_order_relaxed) == 0) continue;

@@ -70,6 +70,8 @@ class FramePool {
   uint32_t references(FrameId frame) const { return entries_[frame.value].references; }
   Retention retention(FrameId frame) const { return entries_[frame.value].retention; }
   uint32_t buckets_count() const { return bucket_mask_ + 1; }
+  /// Where the frame of a block is looked for first. @param buckets  power of two.
+  static uint32_t BucketOf(PageId id, uint32_t buckets);
   /// Sum over the buckets; each is exact, together they are a snapshot only while nobody else works.
   FrameCounts counts() const;
 
@@ -95,7 +97,6 @@ class FramePool {
     FrameCounts counts;
   };
 
-  uint32_t BucketOf(PageId id) const;
   Bucket& HomeOf(FrameId frame) { return buckets_[frame.value & bucket_mask_]; }
   void Unlink(Bucket& bucket, uint32_t index);
   void PushNewest(Bucket& bucket, uint32_t index);
@@ -108,7 +109,6 @@ class FramePool {
   /// Cached frames of each class but kNormal: usually none, so that nobody looks for them in every bucket.
   std::atomic<uint32_t> cached_of_[kRetentions] = {};
   uint32_t bucket_mask_ = 0;  ///< Frame f belongs to bucket f & mask.
-  int bucket_shift_ = 63;     ///< 64 - log2(buckets).
 };
 
 }  // namespace kvist::kv

@@ -5,12 +5,22 @@
 #include "base/check.h"
 
 namespace kvist::kv {
+namespace {
+
+KvType CodecOf(const KvMemoryOptions& options) {
+  return options.layout ? options.layout->type() : KvType::kF16;
+}
+
+}  // namespace
 
 KvMemory::KvMemory(const KvMemoryOptions& options)
     : options_(options),
       pool_(options.frames_count, options.buckets),
-      tree_(spans_, options.frames_count),
-      book_(static_cast<uint32_t>(options.pin_share * options.frames_count)) {}
+      spans_(CodecOf(options)),
+      tree_(spans_, options.frames_count, {options.fingerprint, CodecOf(options)}),
+      book_(static_cast<uint32_t>(options.pin_share * options.frames_count)) {
+  if (options.layout) split_.emplace(*options.layout, spans_);
+}
 
 uint32_t KvMemory::AvailableFrames() const {
   const FrameCounts counts = pool_.counts();
@@ -119,30 +129,31 @@ bool KvMemory::StartOn(Sequence& sequence, std::span<const TokenId> tokens, cons
     tree_.Anchor(to);
     tree_.Unanchor(std::exchange(sequence.anchor, to));
   };
-  visit([&](FrameId frame) { pool_.Reference(frame); });
+  visit([&](FrameId frame) { Reference(frame); });
   if (!path_.empty()) {
     path_.back().node = tree_.Cut(path_.back().node, path_.back().blocks);
     move_anchor(path_.back().node);
   }
   if (match.partial_tokens == 0 || CopyPartial(sequence, match, tokens)) return true;
-  visit([&](FrameId frame) { pool_.Release(frame, /*keep=*/true); });
+  visit([&](FrameId frame) { Release(frame); });
   move_anchor(root);
   return false;
 }
 
 /// Starts the tail with a copy of a block whose first tokens are those that come next.
 bool KvMemory::CopyPartial(Sequence& sequence, const PrefixMatch& match, std::span<const TokenId> tokens) {
-  const FrameId source = spans_.Frames(match.partial_span)[match.partial_block];
+  PageEntry source = spans_.At(match.partial_span, match.partial_block);
   const SpanTable::Origin origin = spans_.OriginOf(match.partial_span);
   sequence.copied = ReusedPart{.tokens = match.partial_tokens,
                                .copied = true,
-                               .node = tree_.Contains(source) ? tree_.NodeOf(source).value : 0,
+                               .node = tree_.Contains(source.frame) ? tree_.NodeOf(source.frame).value : 0,
                                .computed_by = origin.writer,
                                .computed_at = origin.written_at};
-  pool_.Reference(source);  // Or a frame for the copy might be taken from it.
+  if (source.state == PageState::kOpen) source.state = PageState::kSealed;  // Nobody writes it by this name.
+  Reference(source.frame);  // Or a frame for the copy might be taken from it.
   const std::optional<FrameId> frame = TakeFrame(sequence.tail, 0);
   if (!frame) {
-    pool_.Release(source, /*keep=*/true);
+    Release(source.frame);
     return false;
   }
   spans_.Append(sequence.tail, *frame);
@@ -157,8 +168,7 @@ bool KvMemory::CopyPartial(Sequence& sequence, const PrefixMatch& match, std::sp
 
 void KvMemory::EndCopy(Sequence& sequence) {
   if (!sequence.copy_source) return;
-  const FrameId source = spans_.Frames(*sequence.copy_source)[0];
-  pool_.Release(source, tree_.Contains(source));
+  Release(spans_.FrameOf(*sequence.copy_source, 0));
   spans_.Release(*sequence.copy_source);
   sequence.copy_source.reset();
   sequence.copy.reset();
@@ -179,6 +189,25 @@ std::optional<FrameId> KvMemory::TakeFrame(SpanId span, uint32_t block) {
   return frame;
 }
 
+void KvMemory::Reference(FrameId frame) {
+  if (IsPageTable(frame)) {
+    split_->Reference(frame);
+  } else {
+    pool_.Reference(frame);
+  }
+}
+
+void KvMemory::Release(FrameId frame) {
+  if (!IsPageTable(frame)) return pool_.Release(frame, /*keep=*/tree_.Contains(frame));
+  if (!split_->Release(frame)) return;
+  if (tree_.Contains(frame)) {
+    EvictFromTree(frame);
+    stats_.evicted_blocks += 1 + evicted_.size();
+  }
+  split_->Remove(frame, emptied_);
+  ReleaseEmptied();
+}
+
 /// What goes with the frame is free then and in `evicted_`; the frame itself is the caller's.
 void KvMemory::EvictFromTree(FrameId frame) {
   evicted_.clear();
@@ -186,13 +215,14 @@ void KvMemory::EvictFromTree(FrameId frame) {
   book_.Erase(frame);
   for (const FrameId other : evicted_) {
     book_.Erase(other);
-    if (pool_.state(other) == FrameState::kCached) pool_.Forget(other);  // Else who copies from it frees it.
+    // Else who copies from it, or moves it, frees it.
+    if (!IsPageTable(other) && pool_.state(other) == FrameState::kCached) pool_.Forget(other);
   }
 }
 
 bool KvMemory::Reserve(RequestId id, uint32_t tokens_total) {
   Sequence& sequence = sequences_.at(id);
-  const uint32_t held = static_cast<uint32_t>(spans_.Frames(sequence.tail).size());
+  const uint32_t held = spans_.BlocksOf(sequence.tail);
   const uint32_t wanted = BlocksFor(tokens_total - std::min(tokens_total, sequence.tail_begin()));
   if (wanted <= held) return true;
   if (wanted - held > AvailableFrames()) return false;
@@ -208,7 +238,7 @@ void KvMemory::Commit(RequestId id, std::span<const TokenId> tokens) {
   Sequence& sequence = sequences_.at(id);
   KVIST_CHECK(tokens.size() <= TokensUntilOp(id));
   KVIST_CHECK(BlocksFor(sequence.live.tokens() + tokens.size() - sequence.tail_begin()) <=
-              spans_.Frames(sequence.tail).size());
+              spans_.BlocksOf(sequence.tail));
   EndCopy(sequence);
   for (const TokenId token : tokens) {
     sequence.open_tokens.push_back(token);
@@ -219,7 +249,9 @@ void KvMemory::Commit(RequestId id, std::span<const TokenId> tokens) {
 }
 
 void KvMemory::Seal(Sequence& sequence) {
-  if (options_.reuse) Publish(sequence, sequence.live.tokens() - kBlockTokens);
+  const uint32_t begin = sequence.live.tokens() - kBlockTokens;
+  spans_.Seal(sequence.tail, (begin - sequence.tail_begin()) / kBlockTokens);
+  if (options_.reuse) Publish(sequence, begin);
   sequence.open_tokens.clear();
 }
 
@@ -231,7 +263,7 @@ FrameId KvMemory::Publish(Sequence& sequence, uint32_t block_begin) {
   const auto last =
       std::ranges::lower_bound(first, applied.end(), block_begin + sequence.open_tokens.size(), {}, &CacheOp::at);
   const uint32_t block = (block_begin - sequence.tail_begin()) / kBlockTokens;
-  const FrameId own = spans_.Frames(sequence.tail)[block];
+  const FrameId own = spans_.FrameOf(sequence.tail, block);
   const Publication published = tree_.Publish(sequence.anchor, {sequence.open_tokens, std::span(first, last)},
                                               block_begin, sequence.tail, block, own);
   sequence.anchor = published.node;
@@ -241,10 +273,11 @@ FrameId KvMemory::Publish(Sequence& sequence, uint32_t block_begin) {
     if (book_.IsDoomed(own)) doomed_.push_back(own);
     if (pool_.state(*published.superseded) == FrameState::kCached) pool_.Forget(*published.superseded);
   }
-  if (published.frame == own || published.frame == kNoFrame) return published.covered_by;
+  if (published.span == sequence.tail && published.block == block) return published.covered_by;
   // Another sequence computed the same block first. Equal histories give equal bits, so one copy is enough.
-  pool_.Reference(published.frame);
-  spans_.Replace(sequence.tail, block, published.frame);
+  spans_.Redirect(sequence.tail, block, published.span, published.block);
+  if (published.frame == own) return kNoFrame;  // It was forgotten since.
+  Reference(published.frame);
   pool_.Release(own, /*keep=*/false);
   return kNoFrame;
 }
@@ -271,7 +304,7 @@ void KvMemory::Apply(Sequence& sequence, const CacheOp& op) {
   for (uint32_t begin = op.begin / kBlockTokens * kBlockTokens; begin < last; begin += kBlockTokens) {
     if (!before.AnyLive(begin, begin + kBlockTokens) || sequence.live.AnyLive(begin, begin + kBlockTokens)) continue;
     const FrameId frame = FrameAt(sequence, begin / kBlockTokens);
-    pool_.Release(frame, tree_.Contains(frame));
+    Release(frame);
     if (begin >= sequence.tail_begin() && !tree_.Contains(frame)) {
       spans_.Replace(sequence.tail, (begin - sequence.tail_begin()) / kBlockTokens, kNoFrame);
     }
@@ -282,14 +315,13 @@ void KvMemory::Apply(Sequence& sequence, const CacheOp& op) {
 FrameId KvMemory::FrameAt(const Sequence& sequence, uint32_t text_block) const {
   const auto next = std::ranges::upper_bound(sequence.pieces, text_block * kBlockTokens, {}, &Piece::text_begin);
   const Piece& piece = *std::prev(next);
-  return spans_.Frames(piece.span)[piece.first_block + text_block - piece.text_begin / kBlockTokens];
+  return spans_.FrameOf(piece.span, piece.first_block + text_block - piece.text_begin / kBlockTokens);
 }
 
 template <class Visit>
 void KvMemory::VisitFrames(const Sequence& sequence, const Visit& visit) const {
   const uint32_t sealed = sequence.sealed();
-  const std::vector<FrameId>& tail = spans_.Frames(sequence.tail);
-  uint32_t block = sequence.tail_begin() / kBlockTokens + static_cast<uint32_t>(tail.size());
+  uint32_t block = sequence.tail_begin() / kBlockTokens + spans_.BlocksOf(sequence.tail);
   while (block-- > 0) {
     const uint32_t begin = block * kBlockTokens;
     if (begin >= sealed || sequence.live.AnyLive(begin, begin + kBlockTokens)) visit(FrameAt(sequence, block));
@@ -303,10 +335,13 @@ RetainOutcome KvMemory::End(RequestId id, const Farewell& farewell) {
   const bool written = !sequence.copy_source;  // Else nothing of the open block was: the copy was never made.
   EndCopy(sequence);
   FrameId covered_by = kNoFrame;
-  if (options_.reuse && written && !sequence.open_tokens.empty()) covered_by = Publish(sequence, sequence.sealed());
+  if (options_.reuse && written && !sequence.open_tokens.empty()) {
+    spans_.Seal(sequence.tail, (sequence.sealed() - sequence.tail_begin()) / kBlockTokens);
+    covered_by = Publish(sequence, sequence.sealed());
+  }
   const RetainOutcome outcome = Retain(sequence, covered_by, farewell);
   // Deepest first: a block is then always forgotten before the blocks that it follows.
-  VisitFrames(sequence, [&](FrameId frame) { pool_.Release(frame, /*keep=*/tree_.Contains(frame)); });
+  VisitFrames(sequence, [&](FrameId frame) { Release(frame); });
   tree_.Unanchor(sequence.anchor);
   spans_.SetWritten(sequence.tail, farewell.now);
   spans_.Release(sequence.tail);
@@ -355,7 +390,7 @@ uint32_t KvMemory::BlocksHeld(RequestId id) const {
 }
 
 uint32_t KvMemory::BlocksOwn(RequestId id) const {
-  return static_cast<uint32_t>(spans_.Frames(SequenceOf(id).tail).size());
+  return spans_.BlocksOf(SequenceOf(id).tail);
 }
 
 uint64_t KvMemory::EmptySlots() const {
@@ -369,11 +404,23 @@ uint64_t KvMemory::EmptySlots() const {
 void KvMemory::CheckInvariants() const {
   pool_.CheckInvariants();
   tree_.CheckInvariants();
+  if (split_) split_->CheckInvariants();
   std::vector<uint32_t> references(frames_count(), 0);
+  absl::flat_hash_map<FrameId, uint32_t> of_tables;
+  const auto count = [&](FrameId frame) { ++(IsPageTable(frame) ? of_tables[frame] : references[frame.value]); };
   for (const auto& [id, sequence] : sequences_) {
-    VisitFrames(sequence, [&](FrameId frame) { ++references[frame.value]; });
-    if (sequence.copy_source) ++references[spans_.Frames(*sequence.copy_source)[0].value];
+    VisitFrames(sequence, count);
+    if (sequence.copy_source) count(spans_.FrameOf(*sequence.copy_source, 0));
   }
+  for (const Move& move : moves_) {
+    count(move.table);
+    count(spans_.FrameOf(move.copy.target, 0));
+  }
+  if (split_) {
+    for (const auto& [frame, in_use] : split_->slots().frames()) ++references[frame.value];
+    KVIST_CHECK(of_tables.size() == split_->tables_count());
+  }
+  for (const auto& [table, expected] : of_tables) KVIST_CHECK(split_->references(table) == expected);
   for (uint32_t i = 0; i < frames_count(); ++i) {
     KVIST_CHECK(pool_.references(FrameId{i}) == references[i]);
     const bool kept = tree_.Contains(FrameId{i});

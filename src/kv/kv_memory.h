@@ -7,7 +7,8 @@
 /// (FrameArena), scheduling, preemption.
 ///
 /// After every call each frame is free, cached or referenced, and the counts add up to the pool. A sequence references
-/// the frames of its view, and those that it has reserved.
+/// the frames of its view, and those that it has reserved. A block that was split has no frame of its own: the frames
+/// in which split blocks have pages are referenced once each.
 
 #include <cstdint>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "kv/prefix_tree.h"
 #include "kv/retention.h"
 #include "kv/span_table.h"
+#include "kv/split_blocks.h"
 
 namespace kvist::kv {
 
@@ -36,7 +38,9 @@ constexpr PageId MakePageId(SpanId span, uint32_t layer, uint32_t lane, uint32_t
 
 struct KvMemoryOptions {
   uint32_t frames_count = 0;
-  bool reuse = true;  ///< Keep finished blocks and match new prompts against them.
+  std::optional<PageLayout> layout;  ///< Of the blocks; without it none can be split.
+  uint64_t fingerprint = 0;          ///< Of the model and what else decides the bits of its keys and values.
+  bool reuse = true;                 ///< Keep finished blocks and match new prompts against them.
   uint32_t buckets = FramePool::kDefaultBuckets;
   double pin_share = 0.5;  ///< Of the frames; so many can be pinned at once.
 };
@@ -84,6 +88,7 @@ struct PendingCopy {
   uint32_t source_block;
   SpanId target;
   uint32_t target_block;
+  friend bool operator==(const PendingCopy&, const PendingCopy&) = default;
 };
 
 /// What a sequence found when it began: consecutive tokens that one earlier sequence had computed.
@@ -145,6 +150,25 @@ class KvMemory {
   /// The block to be copied before the next step of the sequence. Asked once.
   std::optional<PendingCopy> TakeCopy(RequestId id);
 
+  /// Splits a block of somebody's view: its pages may be taken away and moved one by one from now on. They stay where
+  /// they are. When nobody references the block any more it is forgotten, not cached.
+  /// @return false when it cannot be: no layout, not sealed, nobody references it, or it is wished to stay.
+  bool SplitBlock(SpanId span, uint32_t block);
+  /// Takes pages of a split block (PageLayout's numbers) out of memory. Whoever attends to them gets an error.
+  void DropPages(SpanId span, uint32_t block, std::span<const uint32_t> pages);
+  /// Places for pages of a split block (all present) elsewhere, beside each other where possible. The copy goes into a
+  /// step's plan; once that step is done, FinishMove. @return nullopt when there are no frames.
+  std::optional<PendingCopy> MovePages(SpanId span, uint32_t block, std::span<const uint32_t> pages);
+  /// A frame for a split block, all of whose pages are present, as a whole; as MovePages.
+  std::optional<PendingCopy> MergeBlock(SpanId span, uint32_t block);
+  /// The bytes were copied: from now on they are read from there. REQUIRES: no step is under way.
+  void FinishMove(const PendingCopy& copy);
+
+  /// The name of a cached block by content; nothing for one that is not in the tree.
+  std::optional<ContentId> ContentIdOf(SpanId span, uint32_t block) const {
+    return tree_.ContentIdOf(spans_.FrameOf(span, block));
+  }
+
   /// Tokens committed, cached and dropped ones included.
   uint32_t CommittedTokens(RequestId id) const { return SequenceOf(id).live.tokens(); }
   uint32_t LiveTokens(RequestId id) const { return SequenceOf(id).live.live_tokens(); }
@@ -195,8 +219,20 @@ class KvMemory {
     uint32_t sealed() const { return live.tokens() - static_cast<uint32_t>(open_tokens.size()); }
   };
 
+  struct Move {
+    PendingCopy copy;
+    FrameId table;  ///< Of the source.
+  };
+
   const Sequence& SequenceOf(RequestId id) const { return sequences_.at(id); }
   std::optional<FrameId> TakeFrame(SpanId span, uint32_t block);
+  void Reference(FrameId frame);
+  /// Drops a reference of a frame or of a split block.
+  void Release(FrameId frame);
+  void ReleaseEmptied();
+  void Relocate(const BlockPlace& place, FrameId from, const PageEntry& entry);
+  bool IsMoving(FrameId table) const;
+  std::optional<PendingCopy> StartMove(const BlockPlace& from, FrameId table, const PageEntry& target);
   PrefixMatch FindUsable(NodeId root, const TextKey& text);
   void ExtendByOpenBlock(const Sequence& like, NodeId root, const TextKey& text, PrefixMatch& match) const;
   bool StartOn(Sequence& sequence, std::span<const TokenId> tokens, const Sequence* like);
@@ -228,6 +264,9 @@ class KvMemory {
   std::vector<FrameId> evicted_, due_;
   std::vector<FrameId> doomed_;  ///< To be forgotten as soon as nobody references them; some may no longer be.
   std::vector<PrefixTree::PathBlock> text_path_;  ///< Of the sequence that ends.
+  std::optional<SplitBlocks> split_;
+  std::vector<Move> moves_;       ///< Under way; each holds its spans and references both sides.
+  std::vector<FrameId> emptied_;  ///< Frames that split blocks need no more.
   KvMemoryStats stats_;
 };
 

@@ -1,8 +1,9 @@
-/// Random programs of requests, shared beginnings, drops, cancels and evictions against an oracle that knows what every
-/// token's keys and values must be: a function of the namespace, the tokens before it and the operations before it. The
-/// "device" stores that value (and the rotary position) per slot of a frame, so a wrong match, a lost copy, a frame
-/// given away too early or a wrong shift shows as a wrong value in somebody's view. With wishes for how long blocks
-/// stay, the oracle also knows which beginnings of texts are pinned, and must be found whole.
+/// Random programs of requests, shared beginnings, drops, cancels, evictions, and blocks that are split, moved page by
+/// page and put together again, against an oracle that knows what every token's keys and values must be: a function of
+/// the namespace, the tokens before it and the operations before it. The "device" stores that value (and the rotary
+/// position) per page and slot, so a wrong match, a lost copy, a frame given away too early, a page in the wrong place
+/// or a wrong shift shows as a wrong value in somebody's view. With wishes for how long blocks stay, the oracle also
+/// knows which beginnings of texts are pinned, and must be found whole.
 
 #include <gtest/gtest.h>
 
@@ -71,7 +72,7 @@ std::vector<Token> ViewOf(const Text& text, uint32_t count, uint32_t* next_posit
 
 struct WorldOptions {
   uint32_t frames = 300;
-  bool drops = false, wishes = false;
+  bool drops = false, wishes = false, splits = false;
 };
 
 class World {
@@ -80,16 +81,17 @@ class World {
       : prng_(seed),
         drops_(options.drops),
         wishes_(options.wishes),
-        memory_({.frames_count = options.frames}),
-        device_(size_t{options.frames} * kBlockTokens) {}
+        splits_(options.splits),
+        memory_({.frames_count = options.frames, .layout = kLayout}),
+        device_(size_t{options.frames} * kLayout.pages() * kBlockTokens) {}
 
   void Step() {
     if (wishes_) {
       now_ = now_ + static_cast<int64_t>(prng_.Below(4));
       memory_.Expire(now_);
-      CheckPins();
+      if (!splits_) CheckPins();  // What is split does not stay.
     }
-    switch (prng_.Below(6)) {
+    switch (prng_.Below(splits_ ? 9 : 6)) {
       case 0:
         if (live_.size() < 6) Begin();
         break;
@@ -98,6 +100,13 @@ class World {
         break;
       case 2:
         if (drops_ && !live_.empty()) DropNow();
+        break;
+      case 6:
+      case 7:
+        if (!live_.empty()) SplitOrMove();
+        break;
+      case 8:
+        if (!moves_.empty()) FinishMove();
         break;
       default:
         if (!live_.empty()) Compute();
@@ -109,6 +118,8 @@ class World {
   void Finish() {
     while (!live_.empty()) End();
     memory_.CheckInvariants();
+    while (!moves_.empty()) FinishMove();
+    memory_.CheckInvariants();
     EXPECT_EQ(memory_.counts().referenced, 0u);
   }
 
@@ -117,6 +128,8 @@ class World {
   uint64_t holes_passed() const { return holes_passed_; }
   uint64_t forks() const { return forks_; }  ///< That share a block under way with a live sequence.
   uint64_t pins_found() const { return pins_found_; }
+  uint64_t moved() const { return moved_; }
+  uint64_t merged() const { return merged_; }
 
  private:
   struct Sequence {
@@ -190,16 +203,16 @@ class World {
     if (left == 0) return;
     const uint32_t count = std::min(1 + static_cast<uint32_t>(prng_.Below(left)), memory_.TokensUntilOp(request));
     if (!memory_.Reserve(request, sequence.computed + count)) return;
-    if (const std::optional<PendingCopy> copy = memory_.TakeCopy(request)) {
-      for (uint32_t i = 0; i < kBlockTokens; ++i) {
-        At(copy->target, copy->target_block * kBlockTokens + i) =
-            At(copy->source, copy->source_block * kBlockTokens + i);
-      }
-    }
+    if (const std::optional<PendingCopy> copy = memory_.TakeCopy(request)) Copy(*copy);
     sequence.copied = true;
     const uint32_t tail = memory_.TailTokens(request), position = memory_.NextPosition(request);
     for (uint32_t i = 0; i < count; ++i) {
-      At(memory_.SpanOf(request), tail + i) = {ValueOf(sequence.text, sequence.computed + i), position + i};
+      const uint64_t value = ValueOf(sequence.text, sequence.computed + i);
+      for (uint32_t page = 0; page < kLayout.pages(); ++page) {
+        Slot* slot = At(memory_.SpanOf(request), tail + i, page);
+        ASSERT_NE(slot, nullptr);
+        *slot = {Mix64(value + page), position + i};
+      }
     }
     memory_.Commit(request, std::span(sequence.text.tokens).subspan(sequence.computed, count));
     sequence.computed += count;
@@ -277,10 +290,59 @@ class World {
     ++pins_found_;
   }
 
-  Slot& At(SpanId span, uint32_t token) {
-    const FrameId frame = memory_.spans().Frames(span)[token / kBlockTokens];
-    EXPECT_NE(frame, kNoFrame);
-    return device_.at(size_t{frame.value} * kBlockTokens + token % kBlockTokens);
+  /// A block that somebody sees is split, or some or all of its pages go elsewhere.
+  void SplitOrMove() {
+    uint64_t id;
+    Sequence& sequence = Any(&id);
+    std::vector<ViewSegment> view;
+    memory_.AppendView(RequestId{id}, 0, view);
+    if (view.empty() || !sequence.copied) return;
+    const ViewSegment& segment = view[prng_.Below(view.size())];
+    if (segment.tokens == 0) return;
+    const uint32_t block = static_cast<uint32_t>(segment.token_begin + prng_.Below(segment.tokens)) / kBlockTokens;
+    if (memory_.spans().At(segment.span, block).state != PageState::kSplit) {
+      memory_.SplitBlock(segment.span, block);
+      return;
+    }
+    std::vector<uint32_t> pages;
+    for (uint32_t page = 0; page < kLayout.pages(); ++page) {
+      if (prng_.Below(2) == 0) pages.push_back(page);
+    }
+    const bool merge = prng_.Below(2) == 0;
+    const std::optional<PendingCopy> copy =
+        merge ? memory_.MergeBlock(segment.span, block) : memory_.MovePages(segment.span, block, pages);
+    if (!copy) return;
+    Copy(*copy);
+    moves_.push_back(*copy);
+    ++(merge ? merged_ : moved_);
+  }
+
+  void FinishMove() {
+    memory_.FinishMove(moves_.front());
+    moves_.erase(moves_.begin());
+  }
+
+  void Copy(const PendingCopy& copy) {
+    for (uint32_t page = 0; page < kLayout.pages(); ++page) {
+      for (uint32_t i = 0; i < kBlockTokens; ++i) {
+        Slot* target = At(copy.target, copy.target_block * kBlockTokens + i, page);
+        const Slot* source = At(copy.source, copy.source_block * kBlockTokens + i, page);
+        if (target != nullptr && source != nullptr) *target = *source;
+      }
+    }
+  }
+
+  /// Null where the page has no place.
+  Slot* At(SpanId span, uint32_t token, uint32_t page) {
+    PageEntry entry = memory_.spans().At(span, token / kBlockTokens);
+    if (entry.state == PageState::kSplit) {
+      entry = memory_.spans().PagesOf(entry.frame)[page];
+    } else {
+      entry.slot = static_cast<uint16_t>(page);
+    }
+    if (entry.frame == kNoFrame) return nullptr;
+    return &device_.at((size_t{entry.frame.value} * kLayout.pages() + entry.slot) * kBlockTokens +
+                       token % kBlockTokens);
   }
 
   void CheckView(uint64_t id, const Sequence& sequence) {
@@ -295,20 +357,27 @@ class World {
     for (const ViewSegment& segment : segments) {
       for (uint32_t t = 0; t < segment.tokens; ++t, ++i) {
         ASSERT_LT(i, expected.size());
-        const Slot& slot = At(segment.span, segment.token_begin + t);
-        ASSERT_EQ(slot.value, ValueOf(sequence.text, expected[i].index)) << "token " << expected[i].index;
-        ASSERT_EQ(int64_t{slot.position} + segment.shift, expected[i].position) << "token " << expected[i].index;
+        const uint64_t value = ValueOf(sequence.text, expected[i].index);
+        for (uint32_t page = 0; page < kLayout.pages(); ++page) {
+          const Slot* slot = At(segment.span, segment.token_begin + t, page);
+          ASSERT_NE(slot, nullptr);
+          ASSERT_EQ(slot->value, Mix64(value + page)) << "token " << expected[i].index;
+          ASSERT_EQ(int64_t{slot->position} + segment.shift, expected[i].position) << "token " << expected[i].index;
+        }
       }
     }
     ASSERT_EQ(i, expected.size());
   }
+
+  /// Keys and values of one head in two layers: pages of two sizes.
+  inline static const PageLayout kLayout = PageLayout::Dense(KvType::kQ8, 2, 1, 33, 1);
 
   Prng prng_;
   struct Pin {
     Text text;
     TimeNs until;
   };
-  bool drops_, wishes_;
+  bool drops_, wishes_, splits_;
   TimeNs now_{1};
   std::vector<Pin> pins_;
   uint64_t pins_found_ = 0;
@@ -317,7 +386,8 @@ class World {
   std::map<uint64_t, Sequence> live_;
   std::map<uint64_t, size_t> applied_;
   std::vector<Text> finished_;
-  uint64_t next_id_ = 1, holes_passed_ = 0, forks_ = 0;
+  std::vector<PendingCopy> moves_;
+  uint64_t next_id_ = 1, holes_passed_ = 0, forks_ = 0, moved_ = 0, merged_ = 0;
 };
 
 TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThem) {
@@ -362,6 +432,23 @@ TEST(KvMemoryProgram, WhatIsPinnedIsFoundWhateverOthersWish) {
   }
   EXPECT_GT(hits, 10000u);
   EXPECT_GT(found, 3000u);
+}
+
+TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThemWithSplitBlocks) {
+  uint64_t hits = 0, moved = 0, merged = 0;
+  for (uint64_t seed = 300; seed < 420; ++seed) {
+    World world(seed,
+                {.frames = seed % 2 == 0 ? 24u : 300u, .drops = seed % 3 == 0, .wishes = seed % 5 < 2, .splits = true});
+    for (int step = 0; step < 600 && !testing::Test::HasFatalFailure(); ++step) world.Step();
+    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+    world.Finish();
+    hits += world.hits();
+    moved += world.moved();
+    merged += world.merged();
+  }
+  EXPECT_GT(hits, 10000u);
+  EXPECT_GT(moved, 500u);
+  EXPECT_GT(merged, 500u);
 }
 
 }  // namespace

@@ -33,7 +33,9 @@ RetainOutcome KvMemory::Retain(const Sequence& sequence, FrameId covered_by, con
   text_path_.clear();
   if (covered_by != kNoFrame) text_path_.push_back({covered_by, sequence.sealed()});
   tree_.AppendPath(sequence.anchor, text_path_);
-  std::erase_if(text_path_, [](const PrefixTree::PathBlock& block) { return block.frame == kNoFrame; });
+  // What is split is not cached.
+  std::erase_if(text_path_,
+                [](const PrefixTree::PathBlock& block) { return block.frame == kNoFrame || IsPageTable(block.frame); });
   const std::vector<BlockWish> wishes = WishesPerBlock(farewell.retain, sequence.live);
   if (!farewell.retain.empty()) RetainHigher(farewell, wishes, outcome);
   RetainLow(farewell.now, wishes);

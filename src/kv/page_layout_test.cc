@@ -30,6 +30,26 @@ TEST(PageLayoutTest, PagesLieSideBySideAndHaveTheBytesOfTheirType) {
   }
 }
 
+TEST(PageLayoutTest, PagesAreNumberedAndARankHasThoseOfItsHeads) {
+  const PageLayout whole = PageLayout::Dense(KvType::kQ8, 3, 8, 64, 32);
+  const PageLayout slice = whole.Slice({2, 5});
+  EXPECT_EQ(whole.pages(), 48u);
+  EXPECT_EQ(slice.pages(), 18u);
+  EXPECT_EQ(slice.first_head(), 2u);
+  EXPECT_EQ(slice.frame_bytes() * 8, whole.frame_bytes() * 3);
+  for (const PageLayout& layout : {whole, slice}) {
+    uint64_t offset = 0;
+    for (uint32_t page = 0; page < layout.pages(); ++page) {
+      EXPECT_EQ(layout.PageOffset(page), offset);
+      offset += layout.LaneOf(page).page_bytes;
+    }
+    EXPECT_EQ(offset, layout.frame_bytes());
+    EXPECT_EQ(layout.PageOffset(layout.KeyPage(2, 1)), layout.KeyOffset(2, 1));
+    EXPECT_EQ(layout.PageOffset(layout.ValuePage(2, 1)), layout.ValueOffset(2, 1));
+    EXPECT_EQ(layout.LaneOf(layout.ValuePage(1, 2)).head, layout.first_head() + 2);
+  }
+}
+
 TEST(KvTypeTest, NamesAreFound) {
   for (const KvType type : {KvType::kF16, KvType::kQ8}) EXPECT_EQ(FindKvType(KvTypeName(type)), type);
   EXPECT_FALSE(FindKvType("q4").has_value());

@@ -34,13 +34,15 @@ uint32_t FirstDifference(std::span<const CacheOp> a, std::span<const CacheOp> b)
   return std::min(at_a, in_b == b.end() ? UINT32_MAX : in_b->at);
 }
 
-PrefixTree::PrefixTree(SpanTable& spans, uint32_t frames_count) : spans_(spans), owners_(frames_count) {}
+PrefixTree::PrefixTree(SpanTable& spans, uint32_t frames_count, const Contents& contents)
+    : spans_(spans), contents_(contents), owners_(frames_count) {}
 
 NodeId PrefixTree::Root(uint64_t cache_namespace) {
   const auto [it, inserted] = roots_.try_emplace(cache_namespace, 0);
   if (inserted) {
     it->second = NewNode();
     nodes_[it->second].cache_namespace = cache_namespace;
+    nodes_[it->second].contents = {RootContentId(contents_.fingerprint, contents_.codec, cache_namespace)};
     --nodes_count_;
   }
   return NodeId{it->second};
@@ -128,7 +130,37 @@ PrefixMatch PrefixTree::Find(NodeId root, const TextKey& text, std::vector<PathS
 
 FrameId PrefixTree::FrameOf(const PathStep& step, uint32_t block) const {
   const Node& node = nodes_[step.node.value];
-  return spans_.Frames(node.span)[node.first_block + block];
+  return spans_.FrameOf(node.span, node.first_block + block);
+}
+
+bool PrefixTree::Contains(FrameId frame) const {
+  return IsPageTable(frame) ? owners_of_tables_.contains(frame) : owners_[frame.value].node != kNone;
+}
+
+PrefixTree::Owner& PrefixTree::OwnerOf(FrameId frame) {
+  return IsPageTable(frame) ? owners_of_tables_[frame] : owners_[frame.value];
+}
+
+void PrefixTree::RemoveOwner(FrameId frame) {
+  if (IsPageTable(frame)) {
+    owners_of_tables_.erase(frame);
+  } else {
+    owners_[frame.value].node = kNone;
+  }
+}
+
+void PrefixTree::Rename(FrameId frame, FrameId to) {
+  KVIST_CHECK(Contains(frame) && !Contains(to));
+  const Owner owner = OwnerOf(frame);
+  RemoveOwner(frame);
+  OwnerOf(to) = owner;
+}
+
+std::optional<ContentId> PrefixTree::ContentIdOf(FrameId frame) const {
+  if (frame == kNoFrame || !Contains(frame)) return std::nullopt;
+  const Owner& owner = OwnerOf(frame);
+  const Node& node = nodes_[owner.node];
+  return node.contents[owner.block - node.first_block];
 }
 
 NodeId PrefixTree::Cut(NodeId id, uint32_t blocks) {
@@ -148,6 +180,9 @@ NodeId PrefixTree::Cut(NodeId id, uint32_t blocks) {
   const auto cut = lower.tokens.begin() + tokens;
   upper.tokens.assign(lower.tokens.begin(), cut);
   lower.tokens.erase(lower.tokens.begin(), cut);
+  const auto cut_contents = lower.contents.begin() + blocks;
+  upper.contents.assign(lower.contents.begin(), cut_contents);
+  lower.contents.erase(lower.contents.begin(), cut_contents);
   const int32_t lower_had_ops = lower.ops.empty() ? 0 : 1;
   const std::span<const CacheOp> upper_ops = OpsWithin(lower.ops, lower.text_begin, tokens);
   upper.ops.assign(upper_ops.begin(), upper_ops.end());
@@ -161,10 +196,10 @@ NodeId PrefixTree::Cut(NodeId id, uint32_t blocks) {
   for (uint32_t block = 0; block < blocks; ++block) {
     const FrameId frame = FrameOf({NodeId{upper_index}, 0}, block);
     if (frame == kNoFrame) continue;
-    owners_[frame.value].node = upper_index;
+    OwnerOf(frame).node = upper_index;
     ++upper.resident;
     --lower.resident;
-    if (const Retention retention = owners_[frame.value].retention; retention != Retention::kNormal) {
+    if (const Retention retention = OwnerOf(frame).retention; retention != Retention::kNormal) {
       CountClass(lower_index, retention, -1);
       CountClass(upper_index, retention, +1);
     }
@@ -195,8 +230,8 @@ void PrefixTree::CountClass(uint32_t index, Retention retention, int32_t change)
 }
 
 void PrefixTree::SetRetention(FrameId frame, Retention retention) {
-  Owner& owner = owners_[frame.value];
-  KVIST_CHECK(owner.node != kNone);
+  KVIST_CHECK(Contains(frame));
+  Owner& owner = OwnerOf(frame);
   CountClass(owner.node, owner.retention, -1);
   CountClass(owner.node, owner.retention = retention, +1);
 }
@@ -209,15 +244,15 @@ bool PrefixTree::HigherAfter(const Node& node, uint32_t block, Retention retenti
     if (nodes_[child].pinned_below > 0 || (high_counts && nodes_[child].high_below > 0)) return true;
   }
   for (uint32_t i = block + 1; i < node.blocks(); ++i) {
-    const FrameId frame = spans_.Frames(node.span)[node.first_block + i];
+    const FrameId frame = spans_.FrameOf(node.span, node.first_block + i);
     if (frame == kNoFrame) continue;
-    if (owners_[frame.value].retention > std::max(retention, Retention::kNormal)) return true;
+    if (OwnerOf(frame).retention > std::max(retention, Retention::kNormal)) return true;
   }
   return false;
 }
 
 FrameId PrefixTree::DeepestPinned(FrameId frame) const {
-  const Owner& owner = owners_[frame.value];
+  const Owner& owner = OwnerOf(frame);
   uint32_t index = owner.node;
   const auto has_pinned = [&](uint32_t child) { return nodes_[child].pinned_below > 0; };
   for (auto it = std::ranges::find_if(nodes_[index].children, has_pinned); it != nodes_[index].children.end();
@@ -226,13 +261,13 @@ FrameId PrefixTree::DeepestPinned(FrameId frame) const {
   }
   for (uint32_t block = nodes_[index].blocks(); block-- > 0;) {
     const FrameId last = FrameOf({NodeId{index}, 0}, block);
-    if (last != kNoFrame && owners_[last.value].retention == Retention::kPinned) return last;
+    if (last != kNoFrame && OwnerOf(last).retention == Retention::kPinned) return last;
   }
   return frame;
 }
 
 uint32_t PrefixTree::TextBegin(FrameId frame) const {
-  const Owner& owner = owners_[frame.value];
+  const Owner& owner = OwnerOf(frame);
   const Node& node = nodes_[owner.node];
   return node.text_begin + (owner.block - node.first_block) * kBlockTokens;
 }
@@ -260,18 +295,18 @@ void PrefixTree::Unanchor(NodeId node) {
 
 void PrefixTree::SetOwner(FrameId frame, uint32_t node, uint32_t block) {
   KVIST_CHECK(!Contains(frame));
-  owners_[frame.value] = {.node = node, .block = block};
+  OwnerOf(frame) = {.node = node, .block = block};
   ++nodes_[node].resident;
   ++blocks_count_;
 }
 
 /// Takes the frame of a block of the node away, if it has one.
 void PrefixTree::Disown(Node& node, uint32_t block, std::vector<FrameId>* out) {
-  const FrameId frame = spans_.Frames(node.span)[node.first_block + block];
+  const FrameId frame = spans_.FrameOf(node.span, node.first_block + block);
   if (frame == kNoFrame) return;
   spans_.Replace(node.span, node.first_block + block, kNoFrame);
   SetRetention(frame, Retention::kNormal);
-  owners_[frame.value].node = kNone;
+  RemoveOwner(frame);
   --node.resident;
   --blocks_count_;
   if (out != nullptr) out->push_back(frame);
@@ -296,27 +331,30 @@ Publication PrefixTree::Publish(NodeId anchor, const TextKey& text, uint32_t tex
   if (position < nodes_[anchor.value].children.size()) {
     const uint32_t child = nodes_[anchor.value].children[position];
     if (CompareFirst(nodes_[child], text).common == text.tokens.size()) {
-      if (!full) return {anchor, kNoFrame, std::nullopt, FrameOf({NodeId{child}, 0}, 0)};
+      if (!full) return {anchor, span, block, kNoFrame, std::nullopt, FrameOf({NodeId{child}, 0}, 0)};
       const NodeId found = Cut(NodeId{child}, 1);
       Anchor(found);
       Unanchor(anchor);
       const FrameId other = FrameOf({found, 0}, 0);
-      if (other != kNoFrame) return {found, other, std::nullopt, kNoFrame};
-      spans_.Replace(SpanOf(found), FirstBlock(found), frame);
-      SetOwner(frame, found.value, FirstBlock(found));
-      return {found, frame, std::nullopt, kNoFrame};
+      if (other == kNoFrame) {
+        spans_.Replace(SpanOf(found), FirstBlock(found), frame);
+        SetOwner(frame, found.value, FirstBlock(found));
+      }
+      return {found, SpanOf(found), FirstBlock(found), other == kNoFrame ? frame : other, std::nullopt, kNoFrame};
     }
   }
   Node& node = nodes_[anchor.value];
+  const ContentId content = NextContentId(node.contents.back(), text.tokens, text.ops);
   const bool extends = !node.is_root() && node.children.empty() && node.anchors == 1 && node.span == span &&
                        node.first_block + node.blocks() == block;
   if (extends) {
     KVIST_CHECK(node.tokens.size() % kBlockTokens == 0);
     node.tokens.insert(node.tokens.end(), text.tokens.begin(), text.tokens.end());
+    node.contents.push_back(content);
     if (node.ops.empty() && !text.ops.empty()) AddKeepers(anchor.value, 1);
     node.ops.insert(node.ops.end(), text.ops.begin(), text.ops.end());
     SetOwner(frame, anchor.value, block);
-    return {anchor, frame, std::nullopt, kNoFrame};
+    return {anchor, span, block, frame, std::nullopt, kNoFrame};
   }
   const std::optional<FrameId> superseded = TakeSuperseded(node, text, position);
   if (superseded) --position;
@@ -324,6 +362,7 @@ Publication PrefixTree::Publish(NodeId anchor, const TextKey& text, uint32_t tex
   Node& child = nodes_[index];
   child.parent = anchor.value;
   child.tokens.assign(text.tokens.begin(), text.tokens.end());
+  child.contents = {content};
   child.ops.assign(text.ops.begin(), text.ops.end());
   child.text_begin = text_begin;
   child.span = span;
@@ -335,7 +374,7 @@ Publication PrefixTree::Publish(NodeId anchor, const TextKey& text, uint32_t tex
   SetOwner(frame, index, block);
   Anchor(NodeId{index});
   Unanchor(anchor);
-  return {NodeId{index}, frame, superseded, kNoFrame};
+  return {NodeId{index}, span, block, frame, superseded, kNoFrame};
 }
 
 void PrefixTree::Detach(uint32_t index) {
@@ -351,6 +390,7 @@ void PrefixTree::Detach(uint32_t index) {
 void PrefixTree::Truncate(Node& node, uint32_t blocks) {
   if (blocks >= node.blocks()) return;
   node.tokens.resize(size_t{blocks} * kBlockTokens);
+  node.contents.resize(blocks);
   const size_t ops = OpsWithin(node.ops, node.text_begin, node.tokens.size()).size();
   const bool had_ops = !node.ops.empty();
   node.ops.resize(ops);
@@ -394,8 +434,8 @@ void PrefixTree::RemoveSubtree(uint32_t index, std::vector<FrameId>& out) {
 }
 
 void PrefixTree::Evict(FrameId frame, std::vector<FrameId>& with_it) {
-  const Owner owner = owners_[frame.value];
-  KVIST_CHECK(owner.node != kNone);
+  KVIST_CHECK(Contains(frame));
+  const Owner owner = OwnerOf(frame);
   Node& node = nodes_[owner.node];
   const uint32_t block = owner.block - node.first_block;
   const bool higher_later = HigherAfter(node, block, owner.retention);
@@ -440,15 +480,14 @@ void PrefixTree::CheckClasses(uint32_t index) const {
   for (uint32_t b = 0; b < node.blocks(); ++b) {
     const FrameId frame = FrameOf({NodeId{index}, 0}, b);
     if (frame == kNoFrame) continue;
-    const Retention retention = owners_[frame.value].retention;
+    const Retention retention = OwnerOf(frame).retention;
     high += retention == Retention::kHigh ? 1 : 0;
     pinned += retention == Retention::kPinned ? 1 : 0;
     if (retention != Retention::kLow) continue;
     ++low;
     if (node.keepers > 0) continue;
-    VisitNext(frame, [&](FrameId next) {
-      KVIST_CHECK(next == kNoFrame || owners_[next.value].retention != Retention::kNormal);
-    });
+    VisitNext(frame,
+              [&](FrameId next) { KVIST_CHECK(next == kNoFrame || OwnerOf(next).retention != Retention::kNormal); });
   }
   KVIST_CHECK(low == node.low && high == node.high && pinned == node.pinned);
   uint32_t high_below = high > 0 ? 1 : 0, pinned_below = pinned > 0 ? 1 : 0;
@@ -477,6 +516,7 @@ void PrefixTree::CheckInvariants() const {
       KVIST_CHECK(std::is_lt(CompareFirst(nodes_[node.children[c - 1]], key).order));
     }
     KVIST_CHECK(keepers == node.keepers && FindFault(node.ops).empty());
+    KVIST_CHECK(node.contents.size() == (node.is_root() ? 1 : node.blocks()));
     order.insert(order.end(), node.children.begin(), node.children.end());
     if (node.is_root()) continue;
     ++nodes;
@@ -485,7 +525,9 @@ void PrefixTree::CheckInvariants() const {
       const FrameId frame = FrameOf({NodeId{order[i]}, 0}, b);
       if (frame == kNoFrame) continue;
       ++resident;
-      KVIST_CHECK(owners_[frame.value].node == order[i] && owners_[frame.value].block == node.first_block + b);
+      KVIST_CHECK(Contains(frame) && spans_.Blocks(node.span)[node.first_block + b].state != PageState::kElsewhere);
+      const Owner& owner = OwnerOf(frame);
+      KVIST_CHECK(owner.node == order[i] && owner.block == node.first_block + b);
     }
     KVIST_CHECK(resident == node.resident);
     CheckClasses(order[i]);
@@ -498,7 +540,7 @@ void PrefixTree::CheckInvariants() const {
   }
   KVIST_CHECK(nodes == nodes_count_ && blocks == blocks_count_);
   const auto owned = std::ranges::count_if(owners_, [](const Owner& owner) { return owner.node != kNone; });
-  KVIST_CHECK(static_cast<size_t>(owned) == blocks_count_);
+  KVIST_CHECK(static_cast<size_t>(owned) + owners_of_tables_.size() == blocks_count_);
 }
 
 }  // namespace kvist::kv

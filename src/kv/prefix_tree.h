@@ -17,6 +17,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/units.h"
+#include "kv/content_id.h"
 #include "kv/frame_pool.h"
 #include "kv/live_text.h"
 #include "kv/page_layout.h"
@@ -53,7 +54,9 @@ struct PrefixMatch {
 
 /// Where a sequence's new blocks go.
 struct Publication {
-  NodeId node;                        ///< Ends with the block.
+  NodeId node;  ///< Ends with the block.
+  SpanId span;  ///< Whose entry says where the cached copy is.
+  uint32_t block;
   FrameId frame;                      ///< The cached copy: the caller's, or the one that was there first.
   std::optional<FrameId> superseded;  ///< Frame of a partly filled block that the new one contains.
   /// Of a partly filled block that is not taken: the frame of the block that has its tokens and more.
@@ -62,8 +65,14 @@ struct Publication {
 
 class PrefixTree {
  public:
+  /// What names of contents depend on beside texts and namespaces.
+  struct Contents {
+    uint64_t fingerprint = 0;  ///< RootContentId
+    KvType codec = KvType::kF16;
+  };
+
   /// @param frames_count  of the pool whose frames it names.
-  PrefixTree(SpanTable& spans, uint32_t frames_count);
+  PrefixTree(SpanTable& spans, uint32_t frames_count, const Contents& contents);
 
   /// Node that texts of a namespace start from. To be anchored before anything else is asked: a root that nobody needs
   /// goes.
@@ -88,7 +97,11 @@ class PrefixTree {
   Publication Publish(NodeId anchor, const TextKey& text, uint32_t text_begin, SpanId span, uint32_t block,
                       FrameId frame);
 
-  bool Contains(FrameId frame) const { return owners_[frame.value].node != kNone; }
+  bool Contains(FrameId frame) const;
+  /// The cached block of `frame` is in `to` from now on; the SpanTable says so already.
+  void Rename(FrameId frame, FrameId to);
+  /// The name of what a frame of the tree holds.
+  std::optional<ContentId> ContentIdOf(FrameId frame) const;
   FrameId FrameOf(const PathStep& step, uint32_t block) const;
   SpanId SpanOf(NodeId node) const { return nodes_[node.value].span; }
   uint32_t FirstBlock(NodeId node) const { return nodes_[node.value].first_block; }
@@ -99,7 +112,7 @@ class PrefixTree {
   FrameId DeepestPinned(FrameId frame) const;
 
   /// The node that a block belongs to. REQUIRES: Contains(frame).
-  NodeId NodeOf(FrameId frame) const { return NodeId{owners_[frame.value].node}; }
+  NodeId NodeOf(FrameId frame) const { return NodeId{OwnerOf(frame).node}; }
   /// Index in its text of the block's first token.
   uint32_t TextBegin(FrameId frame) const;
   /// The blocks of the text that ends with `node`, deepest first; kNoFrame for holes.
@@ -111,7 +124,7 @@ class PrefixTree {
   /// Calls with the frame of each block that comes right after this one; kNoFrame for a hole.
   template <class Visit>
   void VisitNext(FrameId frame, const Visit& visit) const {
-    const Owner& owner = owners_[frame.value];
+    const Owner& owner = OwnerOf(frame);
     const Node& node = nodes_[owner.node];
     const uint32_t next = owner.block - node.first_block + 1;
     if (next < node.blocks()) return visit(FrameOf({NodeId{owner.node}, 0}, next));
@@ -147,7 +160,8 @@ class PrefixTree {
     uint64_t cache_namespace = 0;    ///< Of a root.
     std::vector<uint32_t> children;  ///< In order of their first block's key.
     std::vector<TokenId> tokens;
-    std::vector<CacheOp> ops;  ///< With `at` in [text_begin, text_begin + tokens.size()).
+    std::vector<ContentId> contents;  ///< [blocks()]; of a root, what the first blocks go on from.
+    std::vector<CacheOp> ops;         ///< With `at` in [text_begin, text_begin + tokens.size()).
     uint32_t text_begin = 0;
     SpanId span;
     uint32_t first_block = 0;
@@ -179,6 +193,11 @@ class PrefixTree {
   void AddKeepers(uint32_t index, int32_t count);
   void CountClass(uint32_t index, Retention retention, int32_t change);
   bool HigherAfter(const Node& node, uint32_t block, Retention retention) const;
+  const Owner& OwnerOf(FrameId frame) const {
+    return IsPageTable(frame) ? owners_of_tables_.at(frame) : owners_[frame.value];
+  }
+  Owner& OwnerOf(FrameId frame);
+  void RemoveOwner(FrameId frame);
   void SetOwner(FrameId frame, uint32_t node, uint32_t block);
   void Disown(Node& node, uint32_t block, std::vector<FrameId>* out);
   void RemoveSubtree(uint32_t index, std::vector<FrameId>& out);
@@ -192,7 +211,9 @@ class PrefixTree {
   SpanTable& spans_;
   std::vector<Node> nodes_;
   std::vector<uint32_t> free_nodes_;
-  std::vector<Owner> owners_;  ///< [frames_count]
+  Contents contents_;
+  std::vector<Owner> owners_;                             ///< [frames_count]
+  absl::flat_hash_map<FrameId, Owner> owners_of_tables_;  ///< Of split blocks.
   absl::flat_hash_map<uint64_t, uint32_t> roots_;
   size_t blocks_count_ = 0, nodes_count_ = 0;
 };

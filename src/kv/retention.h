@@ -69,7 +69,8 @@ class RetentionBook {
   bool pins_left() const { return count(Retention::kPinned) < pins_max_; }
   uint32_t pins_max() const { return pins_max_; }
   bool empty() const { return states_.empty(); }
-  bool any_low() const { return lows_ > 0; }  ///< Now, or once something stronger ends.
+  bool Knows(FrameId frame) const { return states_.contains(frame); }  ///< Something is wished for it.
+  bool any_low() const { return lows_ > 0; }                           ///< Now, or once something stronger ends.
   /// The frame's own time is over, and it is to be forgotten then: whoever references it releases the last of it.
   bool IsDoomed(FrameId frame) const;
   /// When the frame is to be forgotten, as things are; kTimeNever = it is not.

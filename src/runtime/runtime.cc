@@ -1,11 +1,13 @@
 #include "runtime/runtime.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <filesystem>
 #include <future>
 
 #include "base/byte_size.h"
+#include "base/prng.h"
 #include "base/status.h"
 #include "kernels/dispatch.h"
 #include "platform/anonymous_memory.h"
@@ -52,6 +54,20 @@ absl::StatusOr<uint32_t> FramesFor(const RuntimeOptions& options, const model::M
                                           " tokens); at least 2 are needed"));
   }
   return static_cast<uint32_t>(std::min<uint64_t>(frames, 1u << 24));
+}
+
+uint64_t FingerprintOf(const Runtime& runtime, kernels::Isa isa, KvType kv_type, uint32_t context_tokens) {
+  const std::string_view bits = kernels::IsaName(kernels::BitsOf(isa));
+  uint64_t hash = Mix64(runtime.model->file->file_bytes());
+  for (const char c : Cat(runtime.model_id, "/", bits, "/", KvTypeName(kv_type), "/", KVIST_VERSION)) {
+    hash = Mix64(hash ^ static_cast<unsigned char>(c));
+  }
+  for (const model::RopeSpec& rope : runtime.model->graph.ropes) {
+    for (const double frequency : rope.FrequenciesFor(context_tokens)) {
+      hash = Mix64(hash ^ std::bit_cast<uint64_t>(frequency));
+    }
+  }
+  return hash;
 }
 
 absl::Status OpenText(Runtime& runtime) {
@@ -114,8 +130,12 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
   KVIST_ASSIGN_OR_RETURN(uint32_t frames, FramesFor(options, spec, room, context));
   runtime->kv_bytes = frames * exec::LayoutOf(spec, options.kv_type).frame_bytes();
   runtime->kv_type = options.kv_type;
-  runtime->memory = std::make_unique<kv::KvMemory>(
-      kv::KvMemoryOptions{.frames_count = frames, .reuse = options.reuse, .pin_share = options.pin_share});
+  runtime->fingerprint = FingerprintOf(*runtime, isa, options.kv_type, context);
+  runtime->memory = std::make_unique<kv::KvMemory>(kv::KvMemoryOptions{.frames_count = frames,
+                                                                       .layout = exec::LayoutOf(spec, options.kv_type),
+                                                                       .fingerprint = runtime->fingerprint,
+                                                                       .reuse = options.reuse,
+                                                                       .pin_share = options.pin_share});
   exec::CpuExecutorOptions executor_options{.threads = runtime->threads,
                                             .isa = isa,
                                             .tokens_per_step_max = options.tokens_per_step_max,

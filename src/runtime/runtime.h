@@ -65,6 +65,8 @@ struct Runtime {
   std::string model_id;                    ///< File name without folder and ending.
   uint64_t kv_bytes = 0;
   KvType kv_type = KvType::kF16;
+  /// Changes with the program, the model file and what else may change the bits of keys, values and logits.
+  uint64_t fingerprint = 0;
   uint32_t threads = 0;
   StartTimes times;
 };

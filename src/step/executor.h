@@ -88,7 +88,7 @@ struct PageCopy {
 
 /// Duplicate of one hot block, made before the step's first layer: copy on write of a block whose first tokens are
 /// shared. Bytes of later tokens of the block are copied too and mean nothing. Copies are made as if one by one, in
-/// order.
+/// order. Pages of a split target that have no place are left out.
 struct BlockCopy {
   SpanId source;
   uint32_t source_block;
@@ -145,9 +145,9 @@ struct ExecutorLimits {
 ///
 /// Ordering: results arrive in submission order. Threads: one caller thread. Addresses are translated inside Submit, so
 /// the caller may change its tables for other sequences while a step runs; the spans named by the plan stay as they are
-/// until its result was polled. Errors: InvalidArgument = plan outside Limits(), nothing ran; Unavailable = window
-/// full, call Poll; DataLoss = device memory gone, every request restarts. A plan that breaks its own invariants is a
-/// caller bug and aborts.
+/// until its result was polled. Errors: InvalidArgument = plan outside Limits(), nothing ran; FailedPrecondition = a
+/// page that is to be read is not in hot memory, nothing ran; Unavailable = window full, call Poll; DataLoss = device
+/// memory gone, every request restarts. A plan that breaks its own invariants is a caller bug and aborts.
 class Executor {
  public:
   virtual ~Executor() = default;

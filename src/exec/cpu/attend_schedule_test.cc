@@ -19,7 +19,9 @@ struct Batch : StepBatch {
 
   std::vector<attention::ViewBlock> NewBlocks(uint32_t count, uint32_t turn = 0) {
     std::vector<attention::ViewBlock> blocks;
-    for (uint32_t i = 0; i < count; ++i) blocks.push_back({frames.data() + next++, 0, kv::kBlockTokens, turn});
+    for (uint32_t i = 0; i < count; ++i) {
+      blocks.push_back({.frame = frames.data() + next++, .count = kv::kBlockTokens, .turn = turn});
+    }
     return blocks;
   }
 

@@ -75,7 +75,7 @@ CpuExecutor::~CpuExecutor() {
 absl::Status CpuExecutor::Submit(step::StepPlan&& plan) {
   if (state_.load(std::memory_order_acquire) != State::kIdle) return absl::UnavailableError("a step is under way");
   // Idle: the runner touches nothing until the state changes.
-  KVIST_RETURN_IF_ERROR(batch_.Build(plan, limits_, spans_, arena_));
+  KVIST_RETURN_IF_ERROR(batch_.Build(plan, limits_, {spans_, arena_, program_.layout()}));
   result_ = std::move(spare_);
   result_.id = plan.id;
   result_.plan = std::move(plan);
@@ -131,10 +131,10 @@ void CpuExecutor::RunStep() {
 }
 
 void CpuExecutor::CopyFrames(uint32_t part, uint32_t parts) const {
-  // Each part takes its share of every frame, so that copies of copies are right.
+  // Each part takes its share of every frame or page, so that copies of copies are right.
   constexpr uint64_t kLine = 64;
-  const auto [begin, end] = ShareOf(static_cast<uint32_t>(arena_.frame_bytes() / kLine), part, parts);
   for (const FrameCopy& copy : batch_.copies) {
+    const auto [begin, end] = ShareOf(static_cast<uint32_t>(copy.bytes / kLine), part, parts);
     std::copy_n(copy.source + begin * kLine, (end - begin) * kLine, copy.target + begin * kLine);
   }
 }

@@ -7,8 +7,12 @@
 
 namespace kvist::exec {
 TestExecutor::TestExecutor(const std::string& path, const Options& options)
-    : memory_({.frames_count = options.frames_count, .reuse = false}) {
-  auto model = ValueOrDie(model::LoadModel(path));
+    : TestExecutor(ValueOrDie(model::LoadModel(path)), options) {}
+
+TestExecutor::TestExecutor(std::shared_ptr<const model::Model> model, const Options& options)
+    : memory_({.frames_count = options.frames_count,
+               .layout = LayoutOf(model->spec, options.kv_type),
+               .reuse = options.reuse}) {
   executor_ = ValueOrDie(CpuExecutor::Create(
       model,
       {.threads = options.threads,

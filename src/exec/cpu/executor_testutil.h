@@ -34,6 +34,7 @@ class TestExecutor {
     uint32_t frames_count = 256;
     uint32_t context_tokens = 0;  ///< 0 = the model's.
     KvType kv_type = KvType::kF16;
+    bool reuse = false;
     LoadOptions load;
   };
   TestExecutor(const std::string& path, const Options& options);
@@ -59,6 +60,8 @@ class TestExecutor {
   uint32_t vocab() const { return executor_->Limits().vocab_size; }
 
  private:
+  TestExecutor(std::shared_ptr<const model::Model> model, const Options& options);
+
   RealClock clock_;
   kv::KvMemory memory_;
   std::unique_ptr<CpuExecutor> executor_;

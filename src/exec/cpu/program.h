@@ -169,6 +169,8 @@ class Program {
                                          const kv::PageLayout& layout, const kernels::KernelTable& kernels,
                                          const ProgramLimits& limits);
 
+  const kv::PageLayout& layout() const { return layout_; }
+
   /// Whether sequences read what they share of their views together; they do by default. Changes no bit.
   void set_share_segments(bool share) { share_segments_ = share; }
 

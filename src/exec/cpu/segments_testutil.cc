@@ -56,7 +56,7 @@ void SegmentSequence::Cut(uint32_t tokens) {
   view = pieces;
 }
 
-SegmentWorld::SegmentWorld(const std::string& path, const Options& options) {
+SegmentWorld::SegmentWorld(const std::string& path, const Options& options) : spans_(options.kv_type) {
   auto model = model::LoadModel(path);
   KVIST_CHECK(model.ok());
   model_ = *std::move(model);

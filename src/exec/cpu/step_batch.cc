@@ -6,6 +6,34 @@
 #include "base/status.h"
 
 namespace kvist::exec {
+namespace {
+
+bool IsHere(const kv::PageEntry& entry, const HotMemory& memory) {
+  return kv::IsReadable(entry.state) && entry.codec == memory.layout.type();
+}
+
+/// The frame of an unsplit block that IsHere.
+std::byte* FrameOf(const kv::PageEntry& entry, const HotMemory& memory) {
+  KVIST_CHECK(entry.frame.value < memory.arena.frames_count());
+  return memory.arena.Frame(entry.frame);
+}
+
+std::byte* PageOf(const kv::PageEntry& page, const HotMemory& memory) {
+  return FrameOf(page, memory) + memory.layout.PageOffset(page.slot);
+}
+
+absl::Status NotHere(SpanId span, uint32_t block) {
+  return absl::FailedPreconditionError(Cat("block ", block, " of span ", span.value, " is not in hot memory"));
+}
+
+absl::Status NotHere(SpanId span, uint32_t block, uint32_t page, const kv::PageLayout& layout) {
+  const kv::Lane& lane = layout.LaneOf(page);
+  return absl::FailedPreconditionError(Cat("block ", block, " of span ", span.value, ": the ",
+                                           lane.kind == kv::LaneKind::kKey ? "keys" : "values", " of head ", lane.head,
+                                           " in layer ", page / layout.lanes().size(), " are not in hot memory"));
+}
+
+}  // namespace
 
 void StepBatch::Reserve(const step::ExecutorLimits& limits) {
   const size_t tokens = limits.tokens_per_step_max, slices = limits.slices_per_step_max;
@@ -17,29 +45,65 @@ void StepBatch::Reserve(const step::ExecutorLimits& limits) {
   outputs.reserve(tokens);
 }
 
-absl::Status StepBatch::Build(const step::StepPlan& plan, const step::ExecutorLimits& limits,
-                              const kv::SpanTable& spans, const kv::FrameArena& arena) {
+absl::Status StepBatch::Build(const step::StepPlan& plan, const step::ExecutorLimits& limits, const HotMemory& memory) {
   KVIST_RETURN_IF_ERROR(CheckLimits(plan, limits));
-  frames_count_ = limits.hot_bytes / arena.frame_bytes();
   copies.clear();
   rows.clear();
   view_blocks.clear();
+  split_pages.clear();
+  split_rows_.clear();
   runs.clear();
   outputs.clear();
   logits_rows = scores_count = sampled_count = logprobs_count = 0;
-  for (const step::BlockCopy& copy : plan.block_copies) {
-    copies.push_back({.source = FrameOf(spans.Frames(copy.source), copy.source_block, arena),
-                      .target = FrameOf(spans.Frames(copy.target), copy.target_block, arena)});
-  }
+  KVIST_RETURN_IF_ERROR(AddCopies(plan, memory));
   CollectShifts(plan);
-  for (uint32_t i = 0; i < plan.slices.size(); ++i) AddSlice(plan, i, spans, arena);
+  for (uint32_t i = 0; i < plan.slices.size(); ++i) KVIST_RETURN_IF_ERROR(AddSlice(plan, i, memory));
   KVIST_CHECK(rows.size() == plan.tokens.size());
   return absl::OkStatus();
 }
 
-std::byte* StepBatch::FrameOf(const std::vector<FrameId>& frames, uint32_t block, const kv::FrameArena& arena) const {
-  KVIST_CHECK(block < frames.size() && frames[block].value < frames_count_);
-  return arena.Frame(frames[block]);
+absl::Status StepBatch::AddCopies(const step::StepPlan& plan, const HotMemory& memory) {
+  const auto is_split = [&](SpanId span, uint32_t block) {
+    return memory.spans.At(span, block).state == kv::PageState::kSplit;
+  };
+  // Workers take their shares of equal pieces, so that copies of copies are right: frames or pages, not both.
+  const bool by_page = std::ranges::any_of(plan.block_copies, [&](const step::BlockCopy& copy) {
+    return is_split(copy.source, copy.source_block) || is_split(copy.target, copy.target_block);
+  });
+  for (const step::BlockCopy& copy : plan.block_copies) {
+    if (by_page) {
+      KVIST_RETURN_IF_ERROR(AddPageCopies(copy, memory));
+      continue;
+    }
+    const kv::PageEntry& source = memory.spans.At(copy.source, copy.source_block);
+    const kv::PageEntry& target = memory.spans.At(copy.target, copy.target_block);
+    KVIST_CHECK(target.state == kv::PageState::kOpen);
+    if (!IsHere(source, memory)) return NotHere(copy.source, copy.source_block);
+    copies.push_back(
+        {.source = FrameOf(source, memory), .target = FrameOf(target, memory), .bytes = memory.layout.frame_bytes()});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepBatch::AddPageCopies(const step::BlockCopy& copy, const HotMemory& memory) {
+  // A block that is not split has page p in slot p.
+  const auto page_of = [&](SpanId span, uint32_t block, uint32_t page) {
+    kv::PageEntry entry = memory.spans.At(span, block);
+    if (entry.state == kv::PageState::kSplit) return memory.spans.PagesOf(entry.frame)[page];
+    entry.slot = static_cast<uint16_t>(page);
+    return entry;
+  };
+  for (uint32_t page = 0; page < memory.layout.pages(); ++page) {
+    const kv::PageEntry target = page_of(copy.target, copy.target_block, page);
+    if (target.state == kv::PageState::kNone) continue;
+    KVIST_CHECK(target.state == kv::PageState::kOpen);
+    const kv::PageEntry source = page_of(copy.source, copy.source_block, page);
+    if (!IsHere(source, memory)) return NotHere(copy.source, copy.source_block, page, memory.layout);
+    copies.push_back({.source = PageOf(source, memory),
+                      .target = PageOf(target, memory),
+                      .bytes = memory.layout.LaneOf(page).page_bytes});
+  }
+  return absl::OkStatus();
 }
 
 absl::Status StepBatch::CheckLimits(const step::StepPlan& plan, const step::ExecutorLimits& limits) const {
@@ -83,21 +147,25 @@ uint32_t StepBatch::TurnOf(int32_t shift) const {
   return static_cast<uint32_t>(std::lower_bound(shifts.begin() + 1, shifts.end(), shift) - shifts.begin());
 }
 
-void StepBatch::AddSlice(const step::StepPlan& plan, uint32_t index, const kv::SpanTable& spans,
-                         const kv::FrameArena& arena) {
+absl::Status StepBatch::AddSlice(const step::StepPlan& plan, uint32_t index, const HotMemory& memory) {
   const step::Slice& slice = plan.slices[index];
   KVIST_CHECK(slice.tokens_count > 0 && slice.tokens_begin + slice.tokens_count <= plan.tokens.size());
   const uint32_t first_row = static_cast<uint32_t>(rows.size());
-  const std::vector<FrameId>& tail = spans.Frames(slice.tail);
+  std::byte* frame = nullptr;
   for (uint32_t t = 0; t < slice.tokens_count; ++t) {
-    uint32_t in_span = slice.tail_begin + t;
+    const uint32_t in_span = slice.tail_begin + t;
+    if (t == 0 || in_span % kv::kBlockTokens == 0) {
+      const kv::PageEntry& entry = memory.spans.At(slice.tail, in_span / kv::kBlockTokens);
+      KVIST_CHECK(entry.state == kv::PageState::kOpen && entry.codec == memory.layout.type());
+      frame = FrameOf(entry, memory);
+    }
     rows.push_back({.token = plan.tokens[slice.tokens_begin + t].known,
                     .position = slice.position + t,
-                    .frame = FrameOf(tail, in_span / kv::kBlockTokens, arena),
+                    .frame = frame,
                     .slot = in_span % kv::kBlockTokens});
   }
   const uint32_t view_begin = static_cast<uint32_t>(view_blocks.size());
-  const uint32_t view_tokens = AddView(plan, slice, spans, arena);
+  KVIST_ASSIGN_OR_RETURN(const uint32_t view_tokens, AddView(plan, slice, memory));
   const uint32_t view_count = static_cast<uint32_t>(view_blocks.size()) - view_begin;
   KVIST_CHECK(view_tokens >= slice.tokens_count);
   for (uint32_t t = 0; t < slice.tokens_count; t += kQueryRunTokens) {
@@ -108,24 +176,32 @@ void StepBatch::AddSlice(const step::StepPlan& plan, uint32_t index, const kv::S
                     .query_index = view_tokens - slice.tokens_count + t});
   }
   AddOutputs(slice, index, first_row + slice.tokens_count);
+  return absl::OkStatus();
 }
 
-uint32_t StepBatch::AddView(const step::StepPlan& plan, const step::Slice& slice, const kv::SpanTable& spans,
-                            const kv::FrameArena& arena) {
+absl::StatusOr<uint32_t> StepBatch::AddView(const step::StepPlan& plan, const step::Slice& slice,
+                                            const HotMemory& memory) {
   const auto view_begin = static_cast<uint32_t>(view_blocks.size());
   uint32_t view_tokens = 0;
   KVIST_CHECK(slice.segments_count > 0 && slice.segments_begin + slice.segments_count <= plan.segments.size());
   for (uint32_t s = 0; s < slice.segments_count; ++s) {
     const step::Segment& segment = plan.segments[slice.segments_begin + s];
-    const std::vector<FrameId>& frames = spans.Frames(segment.span);
+    const std::span<const kv::PageEntry> blocks = memory.spans.Blocks(segment.span);
     const uint32_t end = segment.token_begin + segment.tokens_count, turn = TurnOf(segment.position_shift);
+    KVIST_CHECK((end + kv::kBlockTokens - 1) / kv::kBlockTokens <= blocks.size());
     for (uint32_t token = segment.token_begin; token < end;) {
-      uint32_t begin = token % kv::kBlockTokens;
-      uint32_t count = std::min(kv::kBlockTokens - begin, end - token);
-      AddViewBlock(view_begin, {.frame = FrameOf(frames, token / kv::kBlockTokens, arena),
-                                .begin = static_cast<uint16_t>(begin),
-                                .count = static_cast<uint16_t>(count),
-                                .turn = turn});
+      const uint32_t begin = token % kv::kBlockTokens, index = token / kv::kBlockTokens;
+      const uint32_t count = std::min(kv::kBlockTokens - begin, end - token);
+      const kv::PageEntry& entry = memory.spans.Resolve(blocks[index]);
+      attention::ViewBlock block{.begin = begin, .count = count, .turn = turn};
+      if (IsHere(entry, memory)) [[likely]] {
+        block.frame = FrameOf(entry, memory);
+      } else if (entry.state == kv::PageState::kSplit) {
+        KVIST_ASSIGN_OR_RETURN(block.pages, SplitRowOf(segment, index, entry.frame, memory));
+      } else {
+        return NotHere(segment.span, index);
+      }
+      AddViewBlock(view_begin, block);
       token += count;
     }
     view_tokens += segment.tokens_count;
@@ -135,12 +211,27 @@ uint32_t StepBatch::AddView(const step::StepPlan& plan, const step::Slice& slice
   return view_tokens;
 }
 
+/// Number of the split block among those of the step, from 1 on: the same for everybody who sees it.
+absl::StatusOr<uint32_t> StepBatch::SplitRowOf(const step::Segment& segment, uint32_t block, FrameId table,
+                                               const HotMemory& memory) {
+  const auto [it, inserted] = split_rows_.try_emplace(table, static_cast<uint32_t>(split_rows_.size()) + 1);
+  if (!inserted) return it->second;
+  const std::span<const kv::PageEntry> pages = memory.spans.PagesOf(table);
+  KVIST_CHECK(pages.size() == memory.layout.pages() && it->second <= attention::kSplitBlocksMax);
+  for (uint32_t page = 0; page < pages.size(); ++page) {
+    if (!IsHere(pages[page], memory)) return NotHere(segment.span, block, page, memory.layout);
+    split_pages.push_back(PageOf(pages[page], memory));
+  }
+  return it->second;
+}
+
 void StepBatch::AddViewBlock(uint32_t view_begin, const attention::ViewBlock& block) {
   // So the bits do not depend on how a planner cut one stretch of tokens into segments.
   if (view_blocks.size() > view_begin) {
     attention::ViewBlock& last = view_blocks.back();
-    if (last.frame == block.frame && last.turn == block.turn && last.begin + last.count == block.begin) {
-      last.count = static_cast<uint16_t>(last.count + block.count);
+    if (last.frame == block.frame && last.pages == block.pages && last.turn == block.turn &&
+        last.begin + last.count == block.begin) {
+      last.count += block.count;
       return;
     }
   }

@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
 #include "attention/dense.h"
 #include "kv/frame_arena.h"
+#include "kv/page_layout.h"
 #include "kv/span_table.h"
 #include "step/executor.h"
 
@@ -30,10 +32,18 @@ struct QueryRun {
   uint32_t query_index = 0;                 ///< View index of the first token.
 };
 
-/// A frame to be duplicated before the first layer.
+/// A frame, or a page of a split block, to be duplicated before the first layer.
 struct FrameCopy {
   const std::byte* source = nullptr;
   std::byte* target = nullptr;
+  uint64_t bytes = 0;  ///< Multiple of 64; with pages in the step, all copies are of single pages.
+};
+
+/// Where logical addresses lead to.
+struct HotMemory {
+  const kv::SpanTable& spans;
+  const kv::FrameArena& arena;
+  const kv::PageLayout& layout;
 };
 
 /// A row whose logits are computed.
@@ -55,31 +65,34 @@ class StepBatch {
   /// blocks than the context has; they grow the list once.)
   void Reserve(const step::ExecutorLimits& limits);
 
-  /// Checks `plan` against `limits` (InvalidArgument) and translates it. Aborts on a plan that breaks its own
-  /// invariants.
-  absl::Status Build(const step::StepPlan& plan, const step::ExecutorLimits& limits, const kv::SpanTable& spans,
-                     const kv::FrameArena& arena);
+  /// Checks `plan` against `limits` (InvalidArgument) and translates it. FailedPrecondition names a block or page that
+  /// is to be read and is not in hot memory. Aborts on a plan that breaks its own invariants, or writes to a sealed
+  /// block.
+  absl::Status Build(const step::StepPlan& plan, const step::ExecutorLimits& limits, const HotMemory& memory);
 
   std::vector<FrameCopy> copies;  ///< In this order: a target may be the source of a later one.
   std::vector<TokenRow> rows;
   std::vector<int32_t> shifts;  ///< Position shifts of the step, by ViewBlock::turn: 0, then the others.
   std::vector<attention::ViewBlock> view_blocks;  ///< Parts of one block that lie side by side are one.
+  std::vector<const std::byte*> split_pages;      ///< [split blocks of the step][PageLayout::pages()]
   std::vector<QueryRun> runs;
   std::vector<OutputRow> outputs;
   uint32_t logits_rows = 0, scores_count = 0, sampled_count = 0, logprobs_count = 0;
 
  private:
-  std::byte* FrameOf(const std::vector<FrameId>& frames, uint32_t block, const kv::FrameArena& arena) const;
   absl::Status CheckLimits(const step::StepPlan& plan, const step::ExecutorLimits& limits) const;
   void CollectShifts(const step::StepPlan& plan);
   uint32_t TurnOf(int32_t shift) const;
-  void AddSlice(const step::StepPlan& plan, uint32_t index, const kv::SpanTable& spans, const kv::FrameArena& arena);
-  uint32_t AddView(const step::StepPlan& plan, const step::Slice& slice, const kv::SpanTable& spans,
-                   const kv::FrameArena& arena);
+  absl::Status AddCopies(const step::StepPlan& plan, const HotMemory& memory);
+  absl::Status AddPageCopies(const step::BlockCopy& copy, const HotMemory& memory);
+  absl::Status AddSlice(const step::StepPlan& plan, uint32_t index, const HotMemory& memory);
+  absl::StatusOr<uint32_t> AddView(const step::StepPlan& plan, const step::Slice& slice, const HotMemory& memory);
+  absl::StatusOr<uint32_t> SplitRowOf(const step::Segment& segment, uint32_t block, FrameId table,
+                                      const HotMemory& memory);
   void AddViewBlock(uint32_t view_begin, const attention::ViewBlock& block);
   void AddOutputs(const step::Slice& slice, uint32_t index, uint32_t row_end);
 
-  uint64_t frames_count_ = 0;
+  absl::flat_hash_map<FrameId, uint32_t> split_rows_;  ///< By table of pages.
 };
 
 }  // namespace kvist::exec

@@ -95,7 +95,7 @@ class World {
   }
 
   void Build() {
-    const absl::Status built = batch_.Build(plan_, limits_, memory_.spans(), arena_);
+    const absl::Status built = batch_.Build(plan_, limits_, {memory_.spans(), arena_, layout_});
     KVIST_CHECK(built.ok());
   }
 
