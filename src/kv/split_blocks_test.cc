@@ -124,6 +124,23 @@ TEST(SplitBlocks, OnlySealedBlocksOfAViewAreSplit) {
   EXPECT_FALSE(without.SplitBlock(without.SpanOf(RequestId{1}), 0));  // Nobody said what its pages are.
 }
 
+// What somebody wished to stay is not split; what is split does not stay, whatever is wished later.
+TEST(SplitBlocks, WishesAndSplitsKeepOutOfEachOthersWay) {
+  Filled f(3);
+  const RetainRange pin[] = {{.begin = 0, .end = 32, .retention = Retention::kPinned}};
+  EXPECT_EQ(f.memory.Begin(RequestId{2}, 0, f.tokens), 48u);
+  EXPECT_EQ(f.memory.End(RequestId{1}, {.retain = pin}).pinned_blocks, 2u);
+  EXPECT_FALSE(f.memory.SplitBlock(f.span, 0));
+  ASSERT_TRUE(f.memory.SplitBlock(f.span, 2));
+  f.memory.CheckInvariants();
+  const RetainRange high[] = {{.begin = 0, .retention = Retention::kHigh}};
+  f.memory.End(RequestId{2}, {.retain = high});
+  f.memory.CheckInvariants();
+  EXPECT_EQ(f.memory.counts().referenced, 0u);
+  EXPECT_EQ(f.memory.Begin(RequestId{3}, 0, f.tokens), 32u);
+  f.memory.CheckInvariants();
+}
+
 // Sequences that computed the same block at the same time see one, wherever its pages go.
 TEST(SplitBlocks, OneTableForAllWhoSeeTheBlock) {
   KvMemory memory({.frames_count = 16, .layout = kLayout});

@@ -165,7 +165,8 @@ absl::Status StepBatch::AddSlice(const step::StepPlan& plan, uint32_t index, con
                     .slot = in_span % kv::kBlockTokens});
   }
   const uint32_t view_begin = static_cast<uint32_t>(view_blocks.size());
-  KVIST_ASSIGN_OR_RETURN(const uint32_t view_tokens, AddView(plan, slice, memory));
+  uint32_t view_tokens = 0;
+  KVIST_RETURN_IF_ERROR(AddView(plan, slice, memory, view_tokens));
   const uint32_t view_count = static_cast<uint32_t>(view_blocks.size()) - view_begin;
   KVIST_CHECK(view_tokens >= slice.tokens_count);
   for (uint32_t t = 0; t < slice.tokens_count; t += kQueryRunTokens) {
@@ -179,10 +180,9 @@ absl::Status StepBatch::AddSlice(const step::StepPlan& plan, uint32_t index, con
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint32_t> StepBatch::AddView(const step::StepPlan& plan, const step::Slice& slice,
-                                            const HotMemory& memory) {
+absl::Status StepBatch::AddView(const step::StepPlan& plan, const step::Slice& slice, const HotMemory& memory,
+                                uint32_t& view_tokens) {
   const auto view_begin = static_cast<uint32_t>(view_blocks.size());
-  uint32_t view_tokens = 0;
   KVIST_CHECK(slice.segments_count > 0 && slice.segments_begin + slice.segments_count <= plan.segments.size());
   for (uint32_t s = 0; s < slice.segments_count; ++s) {
     const step::Segment& segment = plan.segments[slice.segments_begin + s];
@@ -208,7 +208,7 @@ absl::StatusOr<uint32_t> StepBatch::AddView(const step::StepPlan& plan, const st
   }
   const step::Segment& last = plan.segments[slice.segments_begin + slice.segments_count - 1];
   KVIST_CHECK(last.span == slice.tail && last.token_begin + last.tokens_count == slice.tail_begin + slice.tokens_count);
-  return view_tokens;
+  return absl::OkStatus();
 }
 
 /// Number of the split block among those of the step, from 1 on: the same for everybody who sees it.
@@ -227,7 +227,7 @@ absl::StatusOr<uint32_t> StepBatch::SplitRowOf(const step::Segment& segment, uin
 
 void StepBatch::AddViewBlock(uint32_t view_begin, const attention::ViewBlock& block) {
   // So the bits do not depend on how a planner cut one stretch of tokens into segments.
-  if (view_blocks.size() > view_begin) {
+  if (block.begin > 0 && view_blocks.size() > view_begin) {
     attention::ViewBlock& last = view_blocks.back();
     if (last.frame == block.frame && last.pages == block.pages && last.turn == block.turn &&
         last.begin + last.count == block.begin) {

@@ -86,7 +86,9 @@ class StepBatch {
   absl::Status AddCopies(const step::StepPlan& plan, const HotMemory& memory);
   absl::Status AddPageCopies(const step::BlockCopy& copy, const HotMemory& memory);
   absl::Status AddSlice(const step::StepPlan& plan, uint32_t index, const HotMemory& memory);
-  absl::StatusOr<uint32_t> AddView(const step::StepPlan& plan, const step::Slice& slice, const HotMemory& memory);
+  /// @param view_tokens  those of the view are added.
+  absl::Status AddView(const step::StepPlan& plan, const step::Slice& slice, const HotMemory& memory,
+                       uint32_t& view_tokens);
   absl::StatusOr<uint32_t> SplitRowOf(const step::Segment& segment, uint32_t block, FrameId table,
                                       const HotMemory& memory);
   void AddViewBlock(uint32_t view_begin, const attention::ViewBlock& block);
