@@ -51,7 +51,7 @@ class World {
     queries_.resize(size_t{tokens} * kHeads * kGroup * kWidth);
     for (float& x : queries_) x = static_cast<float>(prng.Uniform() - 0.5);
     out_.resize(queries_.size());
-    PlacePages(prng);
+    PlacePages();
     Fill(prng);
   }
 
@@ -93,7 +93,8 @@ class World {
   }
 
   /// Decides where every page lies: pages_[block][page], and the view.
-  void PlacePages(Prng& prng) {
+  void PlacePages() {
+    Prng prng(2);
     std::vector<uint32_t> frames(2 * blocks_);
     std::iota(frames.begin(), frames.end(), 0u);
     if (place_ == Place::kScattered || place_ == Place::kSplit) Shuffle(frames, prng);
