@@ -33,9 +33,9 @@ enum class PageState : uint8_t {
   kElsewhere,  ///< Of a block: the same block was there before, in another span.
 };
 
-/// May attention read the hot bytes?
+/// May attention read the hot bytes? (The three states stand side by side.)
 constexpr bool IsReadable(PageState state) {
-  return state == PageState::kOpen || state == PageState::kSealed || state == PageState::kStoring;
+  return state >= PageState::kOpen && state <= PageState::kStoring;
 }
 
 /// A place on a lower tier.

@@ -193,15 +193,16 @@ absl::Status StepBatch::AddView(const step::StepPlan& plan, const step::Slice& s
       const uint32_t begin = token % kv::kBlockTokens, index = token / kv::kBlockTokens;
       const uint32_t count = std::min(kv::kBlockTokens - begin, end - token);
       const kv::PageEntry& entry = memory.spans.Resolve(blocks[index]);
-      attention::ViewBlock block{.begin = begin, .count = count, .turn = turn};
+      const std::byte* frame = nullptr;
+      uint32_t pages = 0;
       if (IsHere(entry, memory)) [[likely]] {
-        block.frame = FrameOf(entry, memory);
+        frame = FrameOf(entry, memory);
       } else if (entry.state == kv::PageState::kSplit) {
-        KVIST_ASSIGN_OR_RETURN(block.pages, SplitRowOf(segment, index, entry.frame, memory));
+        KVIST_ASSIGN_OR_RETURN(pages, SplitRowOf(segment, index, entry.frame, memory));
       } else {
         return NotHere(segment.span, index);
       }
-      AddViewBlock(view_begin, block);
+      AddViewBlock(view_begin, {.frame = frame, .begin = begin, .count = count, .pages = pages, .turn = turn});
       token += count;
     }
     view_tokens += segment.tokens_count;
