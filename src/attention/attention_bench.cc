@@ -119,7 +119,7 @@ class World {
       view_.push_back({.frame = memory_.data() + frames[block] * layout_.frame_bytes(), .count = kv::kBlockTokens});
       if (place_ == Place::kSplit) {
         view_.back().frame = nullptr;
-        view_.back().pages = block + 1;
+        view_.back().pages = static_cast<uint16_t>(block + 1);
       }
     }
   }

@@ -30,16 +30,16 @@ inline constexpr uint32_t kSectionBlocks = kSectionTiles * kernels::kTileBlocks;
 
 /// A part of one resident block that belongs to a view. A block may have several parts in a view.
 struct ViewBlock {
-  const std::byte* frame = nullptr;       ///< Null where the block is split.
-  uint32_t begin : 4 = 0, count : 5 = 0;  ///< Tokens [begin, begin + count) of the block.
-  uint32_t pages : 23 = 0;                ///< Of a split block: its number in SplitPages, from 1 on.
-  uint32_t turn = 0;                      ///< Row of Turns; 0 = the keys are where they were stored.
+  const std::byte* frame = nullptr;  ///< Null where the block is split.
+  uint8_t begin = 0, count = 0;      ///< Tokens [begin, begin + count) of the block.
+  uint16_t pages = 0;                ///< Of a split block: its number in SplitPages, from 1 on.
+  uint32_t turn = 0;                 ///< Row of Turns; 0 = the keys are where they were stored.
 
   friend bool operator==(const ViewBlock&, const ViewBlock&) = default;
 };
 
 static_assert(sizeof(ViewBlock) == 16);
-inline constexpr uint32_t kSplitBlocksMax = (1u << 23) - 1;
+inline constexpr uint32_t kSplitBlocksMax = UINT16_MAX;  ///< Of a step: a million tokens.
 
 /// Where the pages of the split blocks of a step lie.
 struct SplitPages {

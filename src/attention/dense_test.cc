@@ -115,7 +115,10 @@ struct Problem {
       values.push_back(value);
       shifts.push_back(kShifts[turn]);
     }
-    view.push_back({.frame = frame, .begin = begin, .count = end - begin, .turn = turn});
+    view.push_back({.frame = frame,
+                    .begin = static_cast<uint8_t>(begin),
+                    .count = static_cast<uint8_t>(end - begin),
+                    .turn = turn});
   }
 
   HeadView Head(uint32_t window) const {

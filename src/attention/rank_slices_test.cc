@@ -77,7 +77,7 @@ class Rank {
     std::vector<ViewBlock> view;
     for (uint32_t begin = 0; begin < kTokens; begin += kv::kBlockTokens) {
       view.push_back({.frame = arena_.Frame(FrameOf(begin / kv::kBlockTokens)),
-                      .count = std::min(kv::kBlockTokens, kTokens - begin)});
+                      .count = static_cast<uint8_t>(std::min(kv::kBlockTokens, kTokens - begin))});
     }
     const size_t width = size_t{numbers.heads} * kGroup * kWidth;
     DenseScratch scratch;

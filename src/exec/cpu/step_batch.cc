@@ -202,7 +202,11 @@ absl::Status StepBatch::AddView(const step::StepPlan& plan, const step::Slice& s
       } else {
         return NotHere(segment.span, index);
       }
-      AddViewBlock(view_begin, {.frame = frame, .begin = begin, .count = count, .pages = pages, .turn = turn});
+      AddViewBlock(view_begin, {.frame = frame,
+                                .begin = static_cast<uint8_t>(begin),
+                                .count = static_cast<uint8_t>(count),
+                                .pages = static_cast<uint16_t>(pages),
+                                .turn = turn});
       token += count;
     }
     view_tokens += segment.tokens_count;
@@ -217,8 +221,11 @@ absl::StatusOr<uint32_t> StepBatch::SplitRowOf(const step::Segment& segment, uin
                                                const HotMemory& memory) {
   const auto [it, inserted] = split_rows_.try_emplace(table, static_cast<uint32_t>(split_rows_.size()) + 1);
   if (!inserted) return it->second;
+  if (it->second > attention::kSplitBlocksMax) {
+    return absl::InvalidArgumentError(Cat("a step over more than ", attention::kSplitBlocksMax, " split blocks"));
+  }
   const std::span<const kv::PageEntry> pages = memory.spans.PagesOf(table);
-  KVIST_CHECK(pages.size() == memory.layout.pages() && it->second <= attention::kSplitBlocksMax);
+  KVIST_CHECK(pages.size() == memory.layout.pages());
   for (uint32_t page = 0; page < pages.size(); ++page) {
     if (!IsHere(pages[page], memory)) return NotHere(segment.span, block, page, memory.layout);
     split_pages.push_back(PageOf(pages[page], memory));
@@ -232,7 +239,7 @@ void StepBatch::AddViewBlock(uint32_t view_begin, const attention::ViewBlock& bl
     attention::ViewBlock& last = view_blocks.back();
     if (last.frame == block.frame && last.pages == block.pages && last.turn == block.turn &&
         last.begin + last.count == block.begin) {
-      last.count += block.count;
+      last.count = static_cast<uint8_t>(last.count + block.count);
       return;
     }
   }
