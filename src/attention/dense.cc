@@ -266,4 +266,48 @@ void MergeSections(const kernels::KernelTable& kernels, const HeadView& head, st
   kernels.attend_finish(shape, total, out, /*stride=*/0);
 }
 
+void SumScores(const kernels::KernelTable& kernels, HeadView head, const Reader& reader, DenseScratch& scratch,
+               ScoreSum* out) {
+  KVIST_CHECK(head.view.size() <= kSectionBlocks);
+  // The kernels weigh values, too. What they make of one number of the page that they have just read is not looked at.
+  head.value_dim = 1;
+  head.value_offset = head.key_offset;
+  head.split.value = head.split.key;
+  const AttendShape shape = head.Shape(1);
+  scratch.section.resize(std::max(scratch.section.size(), SumsFloats(shape)));
+  AttendSection(kernels, head, {&reader, 1}, /*section=*/0, /*start=*/0, scratch, scratch.section.data());
+  const AttendSums sums = SumsAt(scratch.section.data(), shape);
+  for (uint32_t g = 0; g < head.group; ++g) {
+    const float* lanes = sums.sum + size_t{g} * kPageTokens;
+    out[g] = {sums.max[g], std::accumulate(lanes, lanes + kPageTokens, 0.0f)};
+  }
+}
+
+void ShareScores(const kernels::KernelTable& kernels, uint32_t heads, std::span<ScoreSum> sums, DenseScratch& scratch) {
+  const AttendShape shape{
+      .tokens = 1, .group = heads, .key_dim = 1, .value_dim = 1, .softcap = 0, .kv_type = KvType::kF16};
+  const AttendSums total = Start(scratch.sums, shape), part = Start(scratch.section, shape),
+                   scaled = Start(scratch.gathered, shape);
+  const auto load = [&](std::span<const ScoreSum> from) {
+    for (uint32_t h = 0; h < heads; ++h) {
+      part.max[h] = from[h].max;
+      part.sum[size_t{h} * kPageTokens] = from[h].sum;
+    }
+  };
+  for (size_t i = 0; i < sums.size(); i += heads) {
+    load(sums.subspan(i, heads));
+    kernels.attend_merge(shape, part, total);
+  }
+  // A part added to a sum of nothing that has the whole's maximum is the part in units of the whole.
+  std::copy_n(total.max, heads, scaled.max);
+  for (size_t i = 0; i < sums.size(); i += heads) {
+    load(sums.subspan(i, heads));
+    std::fill_n(scaled.sum, size_t{heads} * kPageTokens, 0.0f);
+    kernels.attend_merge(shape, part, scaled);
+    for (uint32_t h = 0; h < heads; ++h) {
+      sums[i + h].sum = scaled.sum[size_t{h} * kPageTokens] / total.sum[size_t{h} * kPageTokens];
+    }
+  }
+}
+
 }  // namespace kvist::attention

@@ -141,4 +141,21 @@ struct SectionSums {
 void MergeSections(const kernels::KernelTable& kernels, const HeadView& head, std::span<const SectionSums> sections,
                    float* out);
 
+/// Of some scores of one query head: the largest, in units of the kernels' own, and the sum of what a softmax makes of
+/// them before it divides, relative to that of the largest. -infinity and 0 where nothing is seen.
+struct ScoreSum {
+  float max = 0, sum = 0;
+};
+
+/// Sums up the scores of one query token over at most kSectionBlocks blocks, without their values.
+/// @param head    `view` is these blocks alone.
+/// @param reader  its index counts from the first of these blocks' tokens; it may be past their end.
+/// @param out     [group]
+void SumScores(const kernels::KernelTable& kernels, HeadView head, const Reader& reader, DenseScratch& scratch,
+               ScoreSum* out);
+
+/// Turns sums of parts of views into their shares of the whole: of each head they add up to 1.
+/// @param sums  [parts][heads]; `sum` becomes the share.
+void ShareScores(const kernels::KernelTable& kernels, uint32_t heads, std::span<ScoreSum> sums, DenseScratch& scratch);
+
 }  // namespace kvist::attention

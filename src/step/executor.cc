@@ -11,6 +11,7 @@ void StepPlan::Clear() {
   counts.clear();
   biases.clear();
   score_targets.clear();
+  mass_ranges.clear();
 }
 
 }  // namespace kvist::step

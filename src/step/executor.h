@@ -46,6 +46,12 @@ struct TokenBias {
   float bias;  ///< Added to the logit; -inf forbids the token.
 };
 
+/// Tokens [begin, end) of a slice's view.
+struct ViewRange {
+  uint32_t begin = 0, end = 0;
+  friend bool operator==(const ViewRange&, const ViewRange&) = default;
+};
+
 /// What to do with the last row of a slice. Runs on the device, so that logits need not travel and the next plan
 /// need not wait for them. Order: bias, penalties, temperature, top-k, top-p, min-p, draw.
 struct Sampling {
@@ -77,6 +83,7 @@ struct Slice {
   uint32_t biases_begin = 0, biases_count = 0;  ///< Into StepPlan::biases.
   uint32_t scores_begin = 0, scores_count = 0;  ///< Into StepPlan::score_targets: targets of the last rows, in order.
   uint32_t logits_rows = 0;                     ///< Trailing rows whose whole logits come back (tests, constraints).
+  uint32_t mass_begin = 0, mass_count = 0;      ///< Into StepPlan::mass_ranges: in order, apart; may be empty.
 };
 
 /// Movement of one page between places, to be done before `needed_by_layer` of this step.
@@ -107,6 +114,7 @@ struct StepPlan {
   std::vector<TokenCount> counts;      ///< [sum(counts_count)]
   std::vector<TokenBias> biases;       ///< [sum(biases_count)]
   std::vector<TokenId> score_targets;  ///< [sum(scores_count)] tokens whose log probability is wanted.
+  std::vector<ViewRange> mass_ranges;  ///< [sum(mass_count)] parts of views whose attention mass is wanted.
 
   /// Empties every list and keeps the capacity.
   void Clear();
@@ -125,10 +133,13 @@ struct StepResult {
   std::vector<float> scores;           ///< [sum(scores_count)] log probability of each target.
   std::vector<float> logits;           ///< [sum(logits_rows), vocab_size] row-major; usually empty.
   std::vector<PageId> missing;         ///< Pages a selection policy wanted and could not have in time.
-  std::vector<float> segment_mass;     ///< [num_segments] attention mass, when asked for.
-  TimeNs started_at, finished_at;      ///< On the executor's Clock, real or virtual.
-  uint64_t bytes_moved = 0;            ///< Weights and KV, counted or modelled.
-  uint64_t kv_bytes_read = 0;          ///< Keys and values among them; shared ones once for all who read together.
+  /// [sum(mass_count)] attention mass of each range: the probability that the last row of its slice gives to the
+  /// range's tokens, averaged over the query heads of all layers that see the whole view (of all layers in a model
+  /// without such). Ranges that cover a view add up to 1.
+  std::vector<float> range_mass;
+  TimeNs started_at, finished_at;  ///< On the executor's Clock, real or virtual.
+  uint64_t bytes_moved = 0;        ///< Weights and KV, counted or modelled.
+  uint64_t kv_bytes_read = 0;      ///< Keys and values among them; shared ones once for all who read together.
 };
 
 /// Fixed for the executor's life; the planner stays inside them.

@@ -71,6 +71,7 @@ struct Load {
   step::Sampling sampling;
   bool counts = false;  ///< Penalties look at a history.
   uint32_t depth = 0;   ///< Tokens of each sequence before the first step that is looked at.
+  bool mass = false;    ///< Attention mass of two parts of each view is wanted.
 };
 
 constexpr uint32_t kHistory = 64;     ///< Different tokens of it.
@@ -134,6 +135,12 @@ class Stepper {
         slice.counts_count = kHistory;
         for (uint32_t t = 0; t < kHistory; ++t) plan_.counts.push_back({TokenId{t}, 1, t % 3});
       }
+      if (load_.mass) {
+        slice.mass_begin = 2 * i;
+        slice.mass_count = 2;
+        plan_.mass_ranges.push_back({0, (done_ + tokens) / 2});
+        plan_.mass_ranges.push_back({(done_ + tokens) / 2, done_ + tokens});
+      }
       plan_.slices.push_back(slice);
     }
   }
@@ -154,6 +161,7 @@ const Load kLoads[] = {{"decode_1", 1, 1, kGreedy},
                        {"decode_16", 16, 1, kTopK},
                        // The view grows past a section of 512 tokens and is shared among threads from then on.
                        {"decode_1_at_500", 1, 1, kGreedy, /*counts=*/false, /*depth=*/500},
+                       {"decode_4_with_mass", 4, 1, kGreedy, /*counts=*/false, /*depth=*/490, /*mass=*/true},
                        {"chunk_of_64", 1, 64, kGreedy},
                        {"two_chunks_of_40", 2, 40, kTopK}};
 

@@ -16,7 +16,11 @@ class Program::Compiler {
         graph_(model.graph),
         weights_(weights),
         slices_max_(limits.slices_max),
-        tokens_max_(limits.tokens_max) {}
+        tokens_max_(limits.tokens_max),
+        some_see_all_(std::ranges::any_of(model.graph.ops, [](const model::Op& op) {
+          const auto* attention = std::get_if<model::Attention>(&op);
+          return attention != nullptr && attention->window == 0;
+        })) {}
 
   absl::Status Run() {
     KVIST_RETURN_IF_ERROR(AllocateWorkspace());
@@ -125,6 +129,12 @@ class Program::Compiler {
                                      .value_dim = program_.model_->spec.value_width,
                                      .softcap = 0,
                                      .kv_type = layout.type()};
+    const kernels::AttendShape all_heads{.tokens = 1,
+                                         .group = program_.model_->spec.heads,
+                                         .key_dim = 1,
+                                         .value_dim = 1,
+                                         .softcap = 0,
+                                         .kv_type = layout.type()};
     const uint32_t sections = attention::SectionsOf(program_.context_tokens_ / kv::kBlockTokens + 1);
     const size_t queries = size_t{shape.tokens} * shape.group * shape.key_dim;
     for (AttendScratch& scratch : program_.scratch_) {
@@ -132,12 +142,15 @@ class Program::Compiler {
       scratch.sections.reserve(sections);
       attention::DenseScratch& dense = scratch.dense;
       dense.prepared.reserve(program_.kernels_->attend_query_bytes(shape) / sizeof(attention::DenseScratch::Line));
-      for (auto* sums : {&dense.sums, &dense.section}) sums->reserve(attention::SumsFloats(shape));
+      for (auto* sums : {&dense.sums, &dense.section, &dense.gathered}) {
+        sums->reserve(std::max(attention::SumsFloats(shape), attention::SumsFloats(all_heads)));
+      }
       for (auto* rows : {&dense.gathered, &dense.turned}) rows->reserve(queries);
       for (auto* masks : {&dense.visible, &dense.visible_of_turn}) masks->reserve(shape.tokens);
       dense.indices.reserve(shape.tokens);
     }
     program_.schedule_.Reserve(tokens_max_, slices_max_, sections);
+    program_.mass_sums_.reserve(size_t{slices_max_} * sections * graph_.ops.size() * program_.model_->spec.heads);
     program_.section_sums_.reserve(size_t{slices_max_} * sections * layout.kv_heads() * program_.SectionFloats());
   }
 
@@ -147,6 +160,7 @@ class Program::Compiler {
 
   static CutBy CutOf(const Instr& instr) {
     if (std::holds_alternative<LinearInstr>(instr)) return CutBy::kRowGroups;
+    if (std::holds_alternative<MassInstr>(instr)) return CutBy::kMassItems;
     if (std::holds_alternative<AttendInstr>(instr)) return CutBy::kAttendItems;
     if (std::holds_alternative<AttendMergeInstr>(instr)) return CutBy::kMergeItems;
     if (std::holds_alternative<GroupInstr>(instr)) return CutBy::kNot;
@@ -234,6 +248,7 @@ class Program::Compiler {
     CountLayer(op.window);
     Emit(StoreInstr{At(op.k), At(op.v), op.layer});
     const AttendInstr attend{At(op.q), At(op.out), op.layer, op.window, op.scale, rope};
+    if (op.window == 0 || !some_see_all_) Emit(MassInstr{attend, program_.mass_layers_++});
     Emit(attend);
     Emit(AttendMergeInstr{attend});
   }
@@ -277,6 +292,7 @@ class Program::Compiler {
   const model::Graph& graph_;
   const Weights& weights_;
   const uint32_t slices_max_, tokens_max_;
+  const bool some_see_all_;  ///< Layers that attend to the whole view.
   std::vector<float*> data_;
   std::vector<size_t> strides_;
   std::optional<model::BufferId> quantized_;  ///< Whose rows the quantised buffer holds.

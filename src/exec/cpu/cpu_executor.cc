@@ -82,6 +82,7 @@ absl::Status CpuExecutor::Submit(step::StepPlan&& plan) {
   result_.sampled.resize(batch_.sampled_count);
   result_.logprobs.resize(batch_.logprobs_count);
   result_.scores.resize(batch_.scores_count);
+  result_.range_mass.resize(result_.plan.mass_ranges.size());
   result_.logits.resize(size_t{batch_.logits_rows} * limits_.vocab_size);
   state_.store(State::kSubmitted, std::memory_order_release);
   state_.notify_one();
@@ -125,6 +126,7 @@ void CpuExecutor::RunStep() {
                   [&](uint32_t i) { FinishOutput(batch_.outputs[first + i], program_.Logits(i), worker); });
     }
   });
+  program_.FinishMass(batch_, result_.range_mass);
   result_.kv_bytes_read = program_.KvBytesRead(batch_);
   result_.bytes_moved = step_bytes_ + program_.expert_bytes() + result_.kv_bytes_read;
   result_.finished_at = clock_.Now();

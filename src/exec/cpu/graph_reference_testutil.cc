@@ -28,7 +28,11 @@ double Activated(model::Activation activation, double x) {
 }  // namespace
 
 GraphReference::GraphReference(const model::Model& model, uint32_t context_tokens)
-    : model_(model), context_tokens_(context_tokens), layers_(model.spec.layers) {
+    : model_(model),
+      context_tokens_(context_tokens),
+      layers_(model.spec.layers),
+      attention_(model.spec.layers),
+      windowed_(model.spec.layers) {
   for (const model::Weight& weight : model.graph.weights) {
     KVIST_CHECK(weight.role != model::WeightRole::kExperts);
     weights_.push_back(ReadWeight(weight));
@@ -45,6 +49,19 @@ std::vector<double> GraphReference::Next(TokenId token, int32_t position, std::s
   std::vector<double> logits = buffers_[model_.graph.logits.value];
   logits.resize(model_.spec.vocab_size);
   return logits;
+}
+
+std::vector<double> GraphReference::Attention() const {
+  const bool all = std::ranges::find(windowed_, false) == windowed_.end();
+  std::vector<double> mean(attention_.front().size());
+  double layers = 0;
+  for (size_t layer = 0; layer < attention_.size(); ++layer) {
+    if (windowed_[layer] && !all) continue;
+    ++layers;
+    for (size_t t = 0; t < mean.size(); ++t) mean[t] += attention_[layer][t];
+  }
+  for (double& mass : mean) mass /= layers;
+  return mean;
 }
 
 void GraphReference::Do(const model::Embed& op) {
@@ -102,7 +119,10 @@ void GraphReference::Do(const model::Attention& op) {
                   .value = {v.begin(), v.begin() + spec.kv_heads * spec.value_width}});
   std::vector<Seen> view(view_.begin(), view_.end());
   view.push_back({static_cast<uint32_t>(kept.size() - 1), 0});
-  if (op.window != 0 && view.size() > op.window) view.erase(view.begin(), view.end() - op.window);
+  windowed_[op.layer] = op.window != 0;
+  attention_[op.layer].assign(view.size(), 0.0);
+  const size_t hidden = op.window != 0 && view.size() > op.window ? view.size() - op.window : 0;
+  view.erase(view.begin(), view.begin() + static_cast<std::ptrdiff_t>(hidden));
   std::vector<double> result(size_t{spec.heads} * spec.value_width);
   for (uint32_t head = 0; head < spec.heads; ++head) {
     const size_t kv_head = head / (spec.heads / spec.kv_heads);
@@ -121,6 +141,7 @@ void GraphReference::Do(const model::Attention& op) {
     double total = 0;
     for (double& score : scores) total += score = std::exp(score - top);
     for (size_t t = 0; t < view.size(); ++t) {
+      attention_[op.layer][hidden + t] += scores[t] / total / spec.heads;
       const double* value = &kept[view[t].token].value[kv_head * spec.value_width];
       for (uint32_t i = 0; i < spec.value_width; ++i) {
         result[size_t{head} * spec.value_width + i] += scores[t] / total * value[i];

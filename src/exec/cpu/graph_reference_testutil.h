@@ -28,6 +28,10 @@ class GraphReference {
   /// @return  [vocab_size] logits.
   std::vector<double> Next(TokenId token, int32_t position, std::span<const Seen> view);
 
+  /// What the last token paid of its attention to each token of its view and to itself: averaged over heads and layers,
+  /// those with windows only where all have some.
+  std::vector<double> Attention() const;
+
  private:
   struct Kept {
     int32_t position;
@@ -57,6 +61,8 @@ class GraphReference {
   TokenId token_{};
   int32_t position_ = 0;
   std::span<const Seen> view_;
+  std::vector<std::vector<double>> attention_;  ///< [layers][view + 1] of the last token, averaged over heads.
+  std::vector<bool> windowed_;                  ///< [layers]
 };
 
 }  // namespace kvist::exec

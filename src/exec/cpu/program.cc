@@ -46,6 +46,8 @@ uint32_t Program::PiecesOf(const Job& job, uint32_t rows) const {
       return rows;
     case CutBy::kRowGroups:
       return job.groups;
+    case CutBy::kMassItems:
+      return mass_items_ * layout_.kv_heads();
     case CutBy::kAttendItems:
       return static_cast<uint32_t>(schedule_.items().size()) * layout_.kv_heads();
     case CutBy::kMergeItems:
@@ -65,7 +67,8 @@ uint32_t Program::PiecesOf(const Job& job, uint32_t rows) const {
 
 uint32_t Program::PartsOf(const Job& job, uint32_t rows) const {
   const uint32_t pieces = PiecesOf(job, rows);
-  if (job.cut == CutBy::kAttendItems || job.cut == CutBy::kMergeItems) return pieces;  // Uneven, so one by one.
+  const bool uneven = job.cut == CutBy::kMassItems || job.cut == CutBy::kAttendItems || job.cut == CutBy::kMergeItems;
+  if (uneven) return pieces;  // One by one.
   if (threads_ == 1) return 1;
   uint32_t per_thread = kPartsPerThread;
   if (job.cut == CutBy::kRowGroups) {
@@ -197,6 +200,8 @@ void Program::BeginStep(const StepBatch& batch) {
                           .share = share_segments_});
   const size_t sums = schedule_.sums_tokens() * layout_.kv_heads() * SectionFloats();
   section_sums_.resize(std::max(section_sums_.size(), sums));
+  mass_items_ = static_cast<uint32_t>(batch.mass_items.size());
+  mass_sums_.resize(std::max(mass_sums_.size(), size_t{mass_items_} * mass_layers_ * model_->spec.heads));
   for (size_t kind = 0; kind < model_->graph.ropes.size(); ++kind) {
     const size_t floats = batch.shifts.size() * (model_->graph.ropes[kind].dims / 2);
     turn_cos_[kind].resize(std::max(turn_cos_[kind].size(), floats));
@@ -209,6 +214,8 @@ uint64_t Program::KvBytesRead(const StepBatch& batch) const {
   for (const AttendLayers& layers : attend_layers_) {
     bytes += layers.count * schedule_.TokensRead(batch, layers.window) * (layout_.layer_bytes() / kv::kBlockTokens);
   }
+  const uint64_t key_bytes = KvKeyPageBytes(layout_.type(), model_->spec.key_width) * layout_.kv_heads();
+  for (const MassItem& item : batch.mass_items) bytes += mass_layers_ * item.tokens * (key_bytes / kv::kBlockTokens);
   return bytes;
 }
 
@@ -228,7 +235,12 @@ float* Program::SumsOf(const AttendItem& item, uint32_t head) {
 attention::HeadView Program::HeadOf(const AttendInstr& instr, const StepBatch& batch, uint32_t run_index,
                                     uint32_t head) const {
   const QueryRun& run = batch.runs[run_index];
-  attention::HeadView view{.view = {batch.view_blocks.data() + run.view_begin, run.view_count},
+  return HeadOf(instr, batch, std::span(batch.view_blocks).subspan(run.view_begin, run.view_count), head);
+}
+
+attention::HeadView Program::HeadOf(const AttendInstr& instr, const StepBatch& batch,
+                                    std::span<const attention::ViewBlock> blocks, uint32_t head) const {
+  attention::HeadView view{.view = blocks,
                            .key_offset = layout_.KeyOffset(instr.layer, head),
                            .value_offset = layout_.ValueOffset(instr.layer, head),
                            .split = {.pages = batch.split_pages.data(),

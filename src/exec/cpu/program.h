@@ -69,6 +69,11 @@ struct AttendInstr {
   float scale;
   int32_t rope;  ///< Rotary kind of queries and keys, or -1.
 };
+/// Before the attention `of`: sums up the scores of the rows whose attention mass is wanted.
+struct MassInstr {
+  AttendInstr of;
+  uint32_t index;  ///< Among the instructions of this kind.
+};
 /// Follows the attention `of`: puts together what it left in parts.
 struct AttendMergeInstr {
   AttendInstr of;
@@ -131,11 +136,11 @@ struct SoftcapInstr {
   float cap;
 };
 using Instr = std::variant<RopeTablesInstr, QuantizeInstr, EmbedInstr, NormInstr, LinearInstr, RopeInstr, StoreInstr,
-                           AttendInstr, AttendMergeInstr, AddInstr, GatedInstr, ChooseInstr, GroupInstr, SpreadInstr,
-                           ExpertLinearInstr, ExpertGatedInstr, CombineInstr, GatherInstr, SoftcapInstr>;
+                           MassInstr, AttendInstr, AttendMergeInstr, AddInstr, GatedInstr, ChooseInstr, GroupInstr,
+                           SpreadInstr, ExpertLinearInstr, ExpertGatedInstr, CombineInstr, GatherInstr, SoftcapInstr>;
 
 /// How an instruction is cut for the workers.
-enum class CutBy : uint8_t { kRows, kRowGroups, kAttendItems, kMergeItems, kSlots, kExperts, kNot };
+enum class CutBy : uint8_t { kRows, kRowGroups, kMassItems, kAttendItems, kMergeItems, kSlots, kExperts, kNot };
 
 /// Consecutive instructions that every worker runs for its pieces without waiting for the others in between: all cut by
 /// rows, each reading of other instructions only what its own row wrote; or products of the same input.
@@ -187,6 +192,10 @@ class Program {
   /// After RunHead. @param index < count. @return [vocab_size]
   const float* Logits(uint32_t index) const { return logits_.At(index); }
 
+  /// After RunBody: StepResult::range_mass of all probes.
+  /// @param mass  [StepPlan::mass_ranges]
+  void FinishMass(const StepBatch& batch, std::span<float> mass);
+
   /// After RunBody: bytes of the weights of all experts that the step needed, in all layers.
   uint64_t expert_bytes() const { return expert_bytes_; }
 
@@ -227,6 +236,8 @@ class Program {
     uint32_t window, count;
   };
 
+  attention::HeadView HeadOf(const AttendInstr& instr, const StepBatch& batch,
+                             std::span<const attention::ViewBlock> blocks, uint32_t head) const;
   attention::HeadView HeadOf(const AttendInstr& instr, const StepBatch& batch, uint32_t run, uint32_t head) const;
   const float* QueriesOf(const AttendInstr& instr, uint32_t row, uint32_t head) const;
   float* OutOf(const AttendInstr& instr, uint32_t row, uint32_t head) const;
@@ -245,6 +256,7 @@ class Program {
   void Do(const LinearInstr& instr, const Share& share);
   void Do(const RopeInstr& instr, const Share& share);
   void Do(const StoreInstr& instr, const Share& share);
+  void Do(const MassInstr& instr, const Share& share);
   void Do(const AttendInstr& instr, const Share& share);
   void Do(const AttendMergeInstr& instr, const Share& share);
   void Do(const AddInstr& instr, const Share& share);
@@ -276,7 +288,11 @@ class Program {
   std::vector<AttendLayers> attend_layers_;              ///< By window.
   bool share_segments_ = true;
   AttendSchedule schedule_;
-  std::vector<float> section_sums_;  ///< Per item of the schedule: [kv head][sums of its readers].
+  std::vector<float> section_sums_;             ///< Per item of the schedule: [kv head][sums of its readers].
+  uint32_t mass_layers_ = 0;                    ///< That have a MassInstr.
+  uint32_t mass_items_ = 0;                     ///< Of the step.
+  std::vector<attention::ScoreSum> mass_sums_;  ///< [mass_layers_][StepBatch::mass_items][query heads]
+  std::vector<double> masses_;                  ///< [ranges] of one probe.
 };
 
 }  // namespace kvist::exec

@@ -108,7 +108,10 @@ std::vector<std::vector<float>> SegmentWorld::Step(const std::vector<Turn>& turn
                            .tail = sequence.tail,
                            .tail_begin = sequence.tail_tokens,
                            .commit_count = count,
-                           .logits_rows = count});
+                           .logits_rows = count,
+                           .mass_begin = static_cast<uint32_t>(plan.mass_ranges.size()),
+                           .mass_count = static_cast<uint32_t>(turn.mass_ranges.size())});
+    plan.mass_ranges.insert(plan.mass_ranges.end(), turn.mass_ranges.begin(), turn.mass_ranges.end());
     plan.segments.insert(plan.segments.end(), sequence.view.begin(), sequence.view.end());
     for (TokenId token : turn.tokens) plan.tokens.push_back({token});
     sequence.tail_tokens += count;
@@ -125,6 +128,7 @@ std::vector<std::vector<float>> SegmentWorld::Step(const std::vector<Turn>& turn
       continue;
     }
     kv_bytes_read_ = (*result)->kv_bytes_read;
+    range_mass_ = (*result)->range_mass;
     std::vector<std::vector<float>> logits;
     auto row = (*result)->logits.begin();
     for (const Turn& turn : turns) {

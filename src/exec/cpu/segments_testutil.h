@@ -48,12 +48,15 @@ class SegmentWorld {
   struct Turn {
     SegmentSequence* sequence;
     std::vector<TokenId> tokens;
+    std::vector<step::ViewRange> mass_ranges = {};
   };
   /// One step. @return  logits of all tokens of each turn.
   std::vector<std::vector<float>> Step(const std::vector<Turn>& turns, const std::vector<step::BlockCopy>& copies = {});
   /// Steps of at most `chunk` tokens of one sequence. @return  logits of all of them.
   std::vector<float> Append(SegmentSequence& sequence, std::span<const TokenId> tokens, uint32_t chunk = 512);
 
+  /// Of the last step: what each turn's last token paid to its ranges, turn after turn.
+  const std::vector<float>& range_mass() const { return range_mass_; }
   uint64_t kv_bytes_read() const { return kv_bytes_read_; }  ///< Of the last step.
   uint32_t vocab() const { return executor_->Limits().vocab_size; }
   const model::Model& model() const { return *model_; }
@@ -65,6 +68,7 @@ class SegmentWorld {
   kv::SpanTable spans_;
   std::unique_ptr<CpuExecutor> executor_;
   uint32_t next_frame_ = 0;
+  std::vector<float> range_mass_;
   uint64_t kv_bytes_read_ = 0;
 };
 

@@ -43,6 +43,9 @@ void StepBatch::Reserve(const step::ExecutorLimits& limits) {
   view_blocks.reserve(slices * (limits.context_tokens_max / kv::kBlockTokens + 1));
   runs.reserve(tokens / kQueryRunTokens + slices);
   outputs.reserve(tokens);
+  mass_probes.reserve(slices);
+  mass_items.reserve(slices * attention::SectionsOf(limits.context_tokens_max / kv::kBlockTokens + 1));
+  mass_blocks.reserve(view_blocks.capacity());
 }
 
 absl::Status StepBatch::Build(const step::StepPlan& plan, const step::ExecutorLimits& limits, const HotMemory& memory) {
@@ -54,6 +57,9 @@ absl::Status StepBatch::Build(const step::StepPlan& plan, const step::ExecutorLi
   split_rows_.clear();
   runs.clear();
   outputs.clear();
+  mass_probes.clear();
+  mass_items.clear();
+  mass_blocks.clear();
   logits_rows = scores_count = sampled_count = logprobs_count = 0;
   KVIST_RETURN_IF_ERROR(AddCopies(plan, memory));
   CollectShifts(plan);
@@ -177,6 +183,7 @@ absl::Status StepBatch::AddSlice(const step::StepPlan& plan, uint32_t index, con
                     .query_index = view_tokens - slice.tokens_count + t});
   }
   AddOutputs(slice, index, first_row + slice.tokens_count);
+  if (slice.mass_count > 0) AddMassProbe(plan, slice, view_begin, view_tokens);
   return absl::OkStatus();
 }
 
@@ -266,6 +273,52 @@ void StepBatch::AddOutputs(const step::Slice& slice, uint32_t index, uint32_t ro
     }
     outputs.push_back(output);
   }
+}
+
+void StepBatch::AddMassProbe(const step::StepPlan& plan, const step::Slice& slice, uint32_t view_begin,
+                             uint32_t view_tokens) {
+  KVIST_CHECK(slice.mass_begin + slice.mass_count <= plan.mass_ranges.size());
+  const auto ranges = std::span(plan.mass_ranges).subspan(slice.mass_begin, slice.mass_count);
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    KVIST_CHECK(ranges[i].begin <= ranges[i].end && (i == 0 || ranges[i].begin >= ranges[i - 1].end));
+  }
+  KVIST_CHECK(ranges.back().end <= view_tokens);
+  mass_probes.push_back({.row = static_cast<uint32_t>(rows.size()) - 1,
+                         .query_index = view_tokens - 1,
+                         .ranges_begin = slice.mass_begin,
+                         .ranges_count = slice.mass_count,
+                         .items_begin = static_cast<uint32_t>(mass_items.size())});
+  uint32_t range = 0, at = 0;  // `at` in the view.
+  for (size_t b = view_begin; b < view_blocks.size(); ++b) {
+    attention::ViewBlock rest = view_blocks[b];
+    while (rest.count > 0) {
+      while (range < ranges.size() && ranges[range].end <= at) ++range;
+      const bool inside = range < ranges.size() && ranges[range].begin <= at;
+      const uint32_t bound = range == ranges.size() ? UINT32_MAX : inside ? ranges[range].end : ranges[range].begin;
+      attention::ViewBlock part = rest;
+      part.count = static_cast<uint8_t>(std::min<uint32_t>(rest.count, bound - at));
+      AddMassBlock(inside ? range : MassItem::kNoRange, at, part);
+      rest.begin = static_cast<uint8_t>(rest.begin + part.count);
+      rest.count = static_cast<uint8_t>(rest.count - part.count);
+      at += part.count;
+    }
+  }
+}
+
+void StepBatch::AddMassBlock(uint32_t range, uint32_t start, const attention::ViewBlock& block) {
+  MassProbe& probe = mass_probes.back();
+  MassItem* item = probe.items_count == 0 ? nullptr : &mass_items.back();
+  if (item == nullptr || item->range != range || item->blocks_count == attention::kSectionBlocks) {
+    mass_items.push_back({.probe = static_cast<uint32_t>(mass_probes.size()) - 1,
+                          .range = range,
+                          .start = start,
+                          .blocks_begin = static_cast<uint32_t>(mass_blocks.size())});
+    item = &mass_items.back();
+    ++probe.items_count;
+  }
+  mass_blocks.push_back(block);
+  ++item->blocks_count;
+  item->tokens += block.count;
 }
 
 }  // namespace kvist::exec

@@ -56,6 +56,23 @@ struct OutputRow {
   uint32_t slice = 0;
 };
 
+/// A row whose attention mass is wanted.
+struct MassProbe {
+  uint32_t row = 0;
+  uint32_t query_index = 0;                     ///< Of the row, in its view.
+  uint32_t ranges_begin = 0, ranges_count = 0;  ///< Into StepPlan::mass_ranges.
+  uint32_t items_begin = 0, items_count = 0;    ///< Into mass_items: all of the view.
+};
+
+/// Consecutive tokens of a probe's view in one range, or in none; at most a section of blocks.
+struct MassItem {
+  static constexpr uint32_t kNoRange = UINT32_MAX;
+  uint32_t probe = 0;
+  uint32_t range = kNoRange;                    ///< Of the probe's ranges.
+  uint32_t start = 0, tokens = 0;               ///< Of the view.
+  uint32_t blocks_begin = 0, blocks_count = 0;  ///< Into mass_blocks.
+};
+
 class StepBatch {
  public:
   /// Longest run of query tokens in one attention task: enough to share each key read, short enough to balance threads.
@@ -77,6 +94,9 @@ class StepBatch {
   std::vector<const std::byte*> split_pages;      ///< [split blocks of the step][PageLayout::pages()]
   std::vector<QueryRun> runs;
   std::vector<OutputRow> outputs;
+  std::vector<MassProbe> mass_probes;
+  std::vector<MassItem> mass_items;
+  std::vector<attention::ViewBlock> mass_blocks;  ///< The probes' views, cut where ranges begin and end.
   uint32_t logits_rows = 0, scores_count = 0, sampled_count = 0, logprobs_count = 0;
 
  private:
@@ -93,6 +113,8 @@ class StepBatch {
                                       const HotMemory& memory);
   void AddViewBlock(uint32_t view_begin, const attention::ViewBlock& block);
   void AddOutputs(const step::Slice& slice, uint32_t index, uint32_t row_end);
+  void AddMassProbe(const step::StepPlan& plan, const step::Slice& slice, uint32_t view_begin, uint32_t view_tokens);
+  void AddMassBlock(uint32_t range, uint32_t start, const attention::ViewBlock& block);
 
   absl::flat_hash_map<FrameId, uint32_t> split_rows_;  ///< By table of pages.
 };
