@@ -156,6 +156,14 @@ absl::Status Engine::Check(const Request& request) const {
     return absl::InvalidArgumentError(Cat("the prompt has ", prompt, " tokens", dropped,
                                           ", but prompt and output together can have ", context_tokens_max_));
   }
+  uint32_t measured = 0;
+  for (const kv::TokenRange& range : request.input.mass_ranges) {
+    if (range.begin < measured || range.end < range.begin || range.end > prompt) {
+      return absl::InvalidArgumentError(
+          Cat("attention of [", range.begin, ", ", range.end, "): not in order, or not in a prompt of ", prompt));
+    }
+    measured = range.end;
+  }
   const uint32_t vocab = executor_.Limits().vocab_size;
   for (TokenId token : request.input.prompt) {
     if (token.value >= vocab) {
@@ -236,6 +244,7 @@ void Engine::ApplyCancel(RequestId id) {
   request->cancelled = true;
   GenerationEvent event{
       .id = id, .finish = FinishReason::kCancelled, .usage = request->usage, .trace = TraceAtEnd(*request)};
+  event.range_mass = std::move(request->range_mass);
   std::exchange(request->sink, nullptr)(std::move(event));
 }
 
@@ -271,6 +280,7 @@ void Engine::Finish(RequestId id, FinishReason reason, absl::Status status) {
       if (request->input.want_capsule && (reason == FinishReason::kStop || reason == FinishReason::kLength)) {
         event.capsule = std::make_shared<const Capsule>(request->Snapshot());
       }
+      event.range_mass = std::move(request->range_mass);
       request->sink(std::move(event));
     }
     return;
@@ -322,6 +332,10 @@ void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, ui
   if (request->cancelled) return Finish(request->id, FinishReason::kCancelled);
   if (!slice.sampling) return;
 
+  if (slice.mass_count > 0) {
+    const auto first = result.range_mass.begin() + slice.mass_begin;
+    request->range_mass.assign(first, first + slice.mass_count);
+  }
   const TokenId token = result.sampled[sampled_index];
   request->tokens.push_back(token);
   if (request->usage.output_tokens++ == 0) request->trace.first_token_at = clock_.Now();
@@ -341,7 +355,9 @@ void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, ui
   if (request->output_count() >= request->output_max) return Finish(request->id, FinishReason::kLength);
   GenerationEvent event{.id = request->id, .usage = request->usage};
   request->text.TakeReady(event);
-  if (!event.token_ids.empty() || !event.text.empty()) request->sink(std::move(event));
+  if (event.token_ids.empty() && event.text.empty()) return;
+  event.range_mass = std::move(request->range_mass);
+  request->sink(std::move(event));
 }
 
 void Engine::Preempt(Request& request) {
@@ -472,6 +488,15 @@ void Engine::AddSlice(Request& request, uint32_t tokens) {
     slice.biases_begin = static_cast<uint32_t>(plan_.biases.size());
     slice.biases_count = static_cast<uint32_t>(request.input.biases.size());
     plan_.biases.insert(plan_.biases.end(), request.input.biases.begin(), request.input.biases.end());
+    if (request.output_count() == 0) {  // Once, however often it is preempted later.
+      slice.mass_begin = static_cast<uint32_t>(plan_.mass_ranges.size());
+      slice.mass_count = static_cast<uint32_t>(request.input.mass_ranges.size());
+      const kv::LiveText& live = memory_.Live(request.id);
+      for (const kv::TokenRange& range : request.input.mass_ranges) {
+        const kv::TokenRange in_view = live.InView(range);
+        plan_.mass_ranges.push_back({in_view.begin, in_view.end});
+      }
+    }
   }
   plan_.slices.push_back(slice);
   request.in_step = true;

@@ -29,6 +29,7 @@ struct Answer {
   absl::Status status;
   Usage usage;
   std::shared_ptr<const RequestTrace> trace;
+  std::vector<float> range_mass;
 };
 
 /// An engine driven by hand: one turn at a time, on this thread.
@@ -76,6 +77,9 @@ class Bench {
       answer->status = event.status;
       answer->usage = event.usage;
       answer->trace = event.trace;
+      if (event.range_mass.empty()) return;
+      EXPECT_TRUE(answer->range_mass.empty()) << "measured twice";
+      answer->range_mass = std::move(event.range_mass);
     });
     answers_[id.value] = answer;
     return id;

@@ -41,6 +41,8 @@ struct GenerationRequest {
   /// end.
   std::vector<kv::RetainRange> retain;
   bool want_capsule = false;  ///< The last event brings the state after it, unless the request failed or was cancelled.
+  /// Parts of the prompt whose attention mass is wanted (GenerationEvent::range_mass), in order, apart.
+  std::vector<kv::TokenRange> mass_ranges;
   TenantId tenant{};
   uint8_t priority = 128;  ///< 0 = most urgent.
   TimeNs first_token_due = kTimeNever;
@@ -77,6 +79,9 @@ struct GenerationEvent {
   Usage usage;                                       ///< So far.
   std::shared_ptr<const RequestTrace> trace;         ///< With the last event: what became of the request.
   std::shared_ptr<const GenerationRequest> capsule;  ///< With the last event, when asked for: see Capsule.
+  /// [mass_ranges] with the first event after the prompt was read, else empty: shares of the attention of its last
+  /// token (step::StepResult::range_mass).
+  std::vector<float> range_mass;
 };
 
 /// The whole state of a request at a boundary between two steps, as data: submitted, it goes on as the request would

@@ -43,6 +43,7 @@ struct Request {
   const TimeNs arrived_at;
   std::vector<step::TokenCount> counts;  ///< For penalties; empty unless some are set.
   absl::flat_hash_map<TokenId, uint32_t> counts_index;
+  std::vector<float> range_mass;  ///< As measured, until the next event takes it along.
   bool counted = false;
   RequestTrace trace;
   uint32_t lost_tokens = 0;  ///< That were computed when it was preempted.
@@ -55,6 +56,7 @@ struct Request {
     capsule.prompt_output_tokens += output_count();
     capsule.prompt_output_bytes = text.emitted_bytes();
     if (capsule.max_tokens != UINT32_MAX) capsule.max_tokens -= output_count();
+    capsule.mass_ranges.clear();  // What was measured is of this run.
     return capsule;
   }
 

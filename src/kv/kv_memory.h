@@ -172,6 +172,7 @@ class KvMemory {
   /// Tokens committed, cached and dropped ones included.
   uint32_t CommittedTokens(RequestId id) const { return SequenceOf(id).live.tokens(); }
   uint32_t LiveTokens(RequestId id) const { return SequenceOf(id).live.live_tokens(); }
+  const LiveText& Live(RequestId id) const { return SequenceOf(id).live; }
   /// Tokens that may be computed before the view changes.
   uint32_t TokensUntilOp(RequestId id) const;
   /// Blocks of the text that have their frames, or need none any more.

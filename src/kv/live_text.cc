@@ -64,6 +64,13 @@ bool LiveText::AnyLive(uint32_t begin, uint32_t end) const {
   return it != ranges_.end() && it->begin < end;
 }
 
+uint32_t LiveText::LiveBefore(uint32_t token) const {
+  if (token >= tokens_) return live_tokens_ + (token - tokens_);
+  uint32_t live = 0;
+  for (const LiveRange& range : ranges_) live += std::clamp(token, range.begin, range.end) - range.begin;
+  return live;
+}
+
 LiveText LiveText::After(uint32_t tokens, std::span<const CacheOp> ops) {
   LiveText text;
   for (const CacheOp& op : ops) {

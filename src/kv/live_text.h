@@ -15,6 +15,12 @@
 
 namespace kvist::kv {
 
+/// Tokens [begin, end) of a text, or of its view.
+struct TokenRange {
+  uint32_t begin = 0, end = 0;
+  friend bool operator==(const TokenRange&, const TokenRange&) = default;
+};
+
 /// Removes tokens [begin, end) from the view once `at` tokens are computed.
 struct CacheOp {
   uint32_t at = 0;              ///< Tokens of the text that were computed with the dropped ones in view.
@@ -46,6 +52,8 @@ class LiveText {
   std::span<const LiveRange> ranges() const { return ranges_; }  ///< In order, not touching unless shifts differ.
   /// Any token of [begin, end) in the view?
   bool AnyLive(uint32_t begin, uint32_t end) const;
+  /// Where the tokens of `range` that are in the view lie in it. Tokens of the text that come next count as in view.
+  TokenRange InView(const TokenRange& range) const { return {LiveBefore(range.begin), LiveBefore(range.end)}; }
   /// Blocks of the text with any token in the view.
   uint32_t LiveBlocks() const;
 
@@ -58,6 +66,8 @@ class LiveText {
   static Need Peak(uint32_t tokens, std::span<const CacheOp> ops);
 
  private:
+  uint32_t LiveBefore(uint32_t token) const;
+
   std::vector<LiveRange> ranges_;
   uint32_t tokens_ = 0, live_tokens_ = 0, next_position_ = 0;
 };
