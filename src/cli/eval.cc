@@ -1,5 +1,6 @@
 /// @file
-/// `kvist eval FILE.jsonl`: share of questions that a chat model answers exactly, by family and length.
+/// `kvist eval FILE.jsonl`: share of questions that a chat model answers exactly, by family and length; and what
+/// dropping parts of the text changes in that.
 
 #include <chrono>
 #include <cstdio>
@@ -25,48 +26,79 @@ namespace {
 struct EvalFlags {
   ModelFlags model;
   std::string file, family;
-  uint32_t per_group_max = 0;
+  uint32_t per_group_max = 0, length = 0;
+  double drop_share_max = 0;
   uint32_t parallel = 16;
   uint32_t max_tokens = 60;
   bool json = false, show_wrong = false;
 };
 
+/// All cases with one kind of text.
 struct EvalRun {
-  std::vector<lab::RecallCase> cases;
+  lab::RecallText text;
   std::vector<lab::RecallResult> results;
   double seconds = 0;
-  uint64_t prompt_tokens = 0;
+  uint64_t prompt_tokens = 0, missing_tokens = 0;
 };
 
-absl::StatusOr<EvalRun> Evaluate(const EvalFlags& flags) {
-  EvalRun run;
-  KVIST_ASSIGN_OR_RETURN(const std::string text, ReadText(flags.file));
-  absl::StatusOr<std::vector<lab::RecallCase>> cases = lab::ParseRecallCases(text);
-  if (!cases.ok()) return Annotate(cases.status(), flags.file);
-  run.cases = lab::SelectRecallCases(*std::move(cases), flags.family, flags.per_group_max);
-  if (run.cases.empty()) {
-    return absl::NotFoundError(Cat(flags.file, ": no cases", flags.family.empty() ? "" : " of family ", flags.family));
-  }
-  KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Runtime> runtime, StartRuntime(flags.model));
-  if (!runtime->chat_template) return runtime->chat_template_status;
-  const ChatEncoder encoder(*runtime->tokenizer, *runtime->chat_template);
+struct Evaluation {
+  std::vector<lab::RecallCase> cases;
+  std::vector<EvalRun> runs;
+};
+
+absl::StatusOr<EvalRun> Run(const EvalFlags& flags, runtime::Runtime& runtime,
+                            const std::vector<lab::RecallCase>& cases, lab::RecallText text) {
+  EvalRun run{.text = text, .results = {}};
+  const ChatEncoder encoder(*runtime.tokenizer, *runtime.chat_template);
   const auto start = std::chrono::steady_clock::now();
   const auto seconds = [start] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
   StatusLine line;
   const auto progress = [&](size_t done, size_t correct) {
-    line.Show(fmt::format("{} of {} cases, {} correct, {:.0f} s", done, run.cases.size(), correct, seconds()));
+    line.Show(fmt::format("{}: {} of {} cases, {} correct, {:.0f} s", lab::RecallTextName(text), done, cases.size(),
+                          correct, seconds()));
     return !Interrupted();
   };
-  runtime->engine->Start();
-  KVIST_ASSIGN_OR_RETURN(
-      run.results, lab::RunRecall(*runtime->engine, *runtime->tokenizer, encoder, run.cases,
-                                  {.parallel = flags.parallel, .max_tokens = flags.max_tokens, .progress = progress}));
-  runtime->engine->Stop(/*drain=*/true);
+  KVIST_ASSIGN_OR_RETURN(run.results, lab::RunRecall(*runtime.engine, *runtime.tokenizer, encoder, cases,
+                                                     {.parallel = flags.parallel,
+                                                      .max_tokens = flags.max_tokens,
+                                                      .text = text,
+                                                      .drop_share_max = flags.drop_share_max,
+                                                      .progress = progress}));
   run.seconds = seconds();
-  for (const lab::RecallResult& result : run.results) run.prompt_tokens += result.prompt_tokens;
+  for (const lab::RecallResult& result : run.results) {
+    run.prompt_tokens += result.prompt_tokens;
+    run.missing_tokens += result.missing_tokens;
+  }
   return run;
+}
+
+absl::StatusOr<Evaluation> Evaluate(const EvalFlags& flags) {
+  Evaluation evaluation;
+  KVIST_ASSIGN_OR_RETURN(const std::string text, ReadText(flags.file));
+  absl::StatusOr<std::vector<lab::RecallCase>> cases = lab::ParseRecallCases(text);
+  if (!cases.ok()) return Annotate(cases.status(), flags.file);
+  if (flags.length > 0) std::erase_if(*cases, [&](const auto& one) { return one.length != flags.length; });
+  evaluation.cases = lab::SelectRecallCases(*std::move(cases), flags.family, flags.per_group_max);
+  if (evaluation.cases.empty()) {
+    return absl::NotFoundError(Cat(flags.file, ": no cases", flags.family.empty() ? "" : " of family ", flags.family,
+                                   flags.length == 0 ? "" : " of that length"));
+  }
+  KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Runtime> runtime, StartRuntime(flags.model));
+  if (!runtime->chat_template) return runtime->chat_template_status;
+  runtime->engine->Start();
+  std::vector<lab::RecallText> texts = {lab::RecallText::kWhole};
+  if (flags.drop_share_max > 0) {
+    texts.push_back(lab::RecallText::kDropped);
+    texts.push_back(lab::RecallText::kShortened);
+  }
+  for (const lab::RecallText one : texts) {
+    KVIST_ASSIGN_OR_RETURN(EvalRun run, Run(flags, *runtime, evaluation.cases, one));
+    evaluation.runs.push_back(std::move(run));
+  }
+  runtime->engine->Stop(/*drain=*/true);
+  return evaluation;
 }
 
 lab::RecallScore Total(const std::vector<lab::RecallScore>& scores) {
@@ -79,21 +111,27 @@ lab::RecallScore Total(const std::vector<lab::RecallScore>& scores) {
   return total;
 }
 
-void PrintJson(const std::vector<lab::RecallScore>& scores, const EvalRun& run) {
+/// @param several  kinds of text are printed: each object says which.
+void PrintJson(const std::vector<lab::RecallScore>& scores, const EvalRun& run, bool several) {
+  const auto print = [&](boost::json::object object) {
+    if (several) object["text"] = lab::RecallTextName(run.text);
+    fmt::print("{}\n", serve::JsonText(object));
+  };
   for (const lab::RecallScore& score : scores) {
     boost::json::object object{
         {"family", score.family}, {"context_tokens", score.length}, {"cases", score.cases}, {"correct", score.correct}};
     if (score.failed > 0) object["failed"] = score.failed;
-    fmt::print("{}\n", serve::JsonText(object));
+    print(std::move(object));
   }
   const lab::RecallScore total = Total(scores);
-  const boost::json::object object{{"family", "all"},
-                                   {"cases", total.cases},
-                                   {"correct", total.correct},
-                                   {"failed", total.failed},
-                                   {"prompt_tokens", run.prompt_tokens},
-                                   {"seconds", run.seconds}};
-  fmt::print("{}\n", serve::JsonText(object));
+  boost::json::object object{{"family", "all"},
+                             {"cases", total.cases},
+                             {"correct", total.correct},
+                             {"failed", total.failed},
+                             {"prompt_tokens", run.prompt_tokens},
+                             {"seconds", run.seconds}};
+  if (several) object["missing_tokens"] = run.missing_tokens;
+  print(std::move(object));
 }
 
 /// One row a family, one column a length.
@@ -125,33 +163,43 @@ void PrintTable(const std::vector<lab::RecallScore>& scores) {
   }
 }
 
-void PrintWrong(const EvalRun& run, bool wrong_too) {
-  for (size_t i = 0; i < run.cases.size(); ++i) {
+void PrintWrong(const std::vector<lab::RecallCase>& cases, const EvalRun& run, bool wrong_too) {
+  for (size_t i = 0; i < cases.size(); ++i) {
     const lab::RecallResult& result = run.results[i];
     if (!result.status.ok()) {
-      fmt::print(stderr, "{}: {}\n", run.cases[i].id, std::string(result.status.message()));
+      fmt::print(stderr, "{}: {}\n", cases[i].id, std::string(result.status.message()));
     } else if (wrong_too && !result.correct) {
-      fmt::print(stderr, "{}: expected \"{}\", got \"{}\"\n", run.cases[i].id, run.cases[i].answer, result.output);
+      fmt::print(stderr, "{}: expected \"{}\", got \"{}\"\n", cases[i].id, cases[i].answer, result.output);
     }
   }
 }
 
-int RunEval(const EvalFlags& flags) {
-  CatchInterrupts();
-  const absl::StatusOr<EvalRun> run = Evaluate(flags);
-  if (!run.ok()) return Report("eval", run.status());
-  const std::vector<lab::RecallScore> scores = lab::ScoreRecall(run->cases, run->results);
-  PrintWrong(*run, flags.show_wrong);
+/// @return  cases that could not run.
+uint32_t Print(const Evaluation& evaluation, const EvalRun& run, const EvalFlags& flags) {
+  const std::vector<lab::RecallScore> scores = lab::ScoreRecall(evaluation.cases, run.results);
+  PrintWrong(evaluation.cases, run, flags.show_wrong);
+  const bool several = evaluation.runs.size() > 1;
   if (flags.json) {
-    PrintJson(scores, *run);
+    PrintJson(scores, run, several);
   } else {
+    if (several) fmt::print("\nText {}\n", lab::RecallTextName(run.text));
     PrintTable(scores);
   }
   const lab::RecallScore total = Total(scores);
-  fmt::print(stderr, "{} of {} correct ({:.1f} %), {} prompt tokens in {:.1f} s\n", total.correct, total.cases,
-             100.0 * total.correct / total.cases, run->prompt_tokens, run->seconds);
+  fmt::print(stderr, "{} of {} correct ({:.1f} %), {} prompt tokens{} in {:.1f} s\n", total.correct, total.cases,
+             100.0 * total.correct / total.cases, run.prompt_tokens,
+             run.missing_tokens > 0 ? fmt::format(", {} not in view", run.missing_tokens) : "", run.seconds);
+  return total.failed;
+}
+
+int RunEval(const EvalFlags& flags) {
+  CatchInterrupts();
+  const absl::StatusOr<Evaluation> evaluation = Evaluate(flags);
+  if (!evaluation.ok()) return Report("eval", evaluation.status());
+  uint32_t failed = 0;
+  for (const EvalRun& run : evaluation->runs) failed += Print(*evaluation, run, flags);
   if (const absl::Status written = FlushOutput(); !written.ok()) return Report("eval", written);
-  return total.failed == 0 ? 0 : 1;
+  return failed == 0 ? 0 : 1;
 }
 
 }  // namespace
@@ -166,6 +214,13 @@ void AddEval(CLI::App& app, int& exit_code) {
       ->required();
   command->add_option("--model", flags->model.model, "GGUF file or the name of a fetched model");
   command->add_option("--family", flags->family, "Only cases of this family");
+  command->add_option("--length", flags->length, "Only cases of this length; 0 = all")
+      ->transform(WholeNumber(0, kCountMax));
+  command
+      ->add_option("--drop", flags->drop_share_max,
+                   "Ask three times: with the whole text, after up to this share of it that nobody asks about was read "
+                   "and dropped, and with the text that is left")
+      ->check(Number(0, 1));
   command->add_option("--limit", flags->per_group_max, "At most so many cases of each family and length; 0 = all")
       ->transform(WholeNumber(0, kCountMax));
   command->add_option("--parallel", flags->parallel, "Cases that run at once")

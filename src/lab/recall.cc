@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "lab/recall_drop.h"
 
 namespace kvist::lab {
 namespace {
@@ -75,7 +76,30 @@ class Answers {
   std::vector<RecallResult>& results_;
 };
 
+/// A case's prompt with its operations.
+struct RecallPrompt {
+  std::vector<TokenId> tokens;
+  std::vector<kv::CacheOp> ops;
+  uint32_t missing = 0;
+};
+
+absl::StatusOr<RecallPrompt> PromptOf(const Tokenizer& tokenizer, const ChatEncoder& encoder, const RecallCase& one,
+                                      const RecallOptions& options) {
+  if (options.text == RecallText::kWhole) {
+    KVIST_ASSIGN_OR_RETURN(std::vector<TokenId> tokens, encoder.Encode({.messages = one.messages}));
+    return RecallPrompt{std::move(tokens), {}};
+  }
+  KVIST_ASSIGN_OR_RETURN(DroppablePrompt plan, PlanDrop(tokenizer, encoder, one, options.drop_share_max));
+  if (options.text == RecallText::kShortened) return RecallPrompt{plan.Shortened(), {}, plan.dropped};
+  return RecallPrompt{std::move(plan.tokens), std::move(plan.ops), plan.dropped};
+}
+
 }  // namespace
+
+std::string_view RecallTextName(RecallText text) {
+  constexpr std::string_view kNames[] = {"whole", "dropped", "shortened"};
+  return kNames[static_cast<size_t>(text)];
+}
 
 absl::StatusOr<std::vector<RecallCase>> ParseRecallCases(std::string_view text) {
   std::vector<RecallCase> cases;
@@ -112,17 +136,20 @@ absl::StatusOr<std::vector<RecallResult>> RunRecall(engine::Engine& engine, cons
   bool cancelled = false;
   while (done < cases.size() && !(cancelled && running.empty())) {
     for (; !cancelled && next < cases.size() && running.size() < options.parallel; ++next) {
-      absl::StatusOr<std::vector<TokenId>> prompt = encoder.Encode({.messages = cases[next].messages});
+      absl::StatusOr<RecallPrompt> prompt = PromptOf(tokenizer, encoder, cases[next], options);
       if (!prompt.ok()) {
         results[next].status = prompt.status();
         ++done;
         continue;
       }
-      engine::GenerationRequest request{.max_tokens = options.max_tokens,
-                                        .sampling = {.temperature = 0},
-                                        .strip_leading_space = !prompt->empty() && tokenizer.IsBreak(prompt->back()),
-                                        .cache_namespace = uint64_t{next} + 1};
-      request.prompt = *std::move(prompt);
+      engine::GenerationRequest request{
+          .max_tokens = options.max_tokens,
+          .sampling = {.temperature = 0},
+          .strip_leading_space = !prompt->tokens.empty() && tokenizer.IsBreak(prompt->tokens.back()),
+          .cache_namespace = uint64_t{next} + 1};
+      request.prompt = std::move(prompt->tokens);
+      request.ops = std::move(prompt->ops);
+      results[next].missing_tokens = prompt->missing;
       const size_t index = next;
       running[index] = engine.Submit(std::move(request), [&answers, index](engine::GenerationEvent&& event) {
         answers.Take(index, std::move(event));

@@ -36,16 +36,27 @@ absl::StatusOr<std::vector<RecallCase>> ParseRecallCases(std::string_view text);
 std::vector<RecallCase> SelectRecallCases(std::vector<RecallCase> cases, std::string_view family,
                                           uint32_t per_group_max);
 
+/// What of a case's text the model answers from.
+enum class RecallText : uint8_t {
+  kWhole,
+  kDropped,    ///< All is read; before the question, what nobody asks about leaves the view (recall_drop.h).
+  kShortened,  ///< The same is never read.
+};
+std::string_view RecallTextName(RecallText text);  ///< "whole", "dropped", "shortened".
+
 struct RecallResult {
   std::string output;    ///< White space at both ends removed.
   bool correct = false;  ///< `output` equals the answer.
   absl::Status status;   ///< Not OK when the case could not run; then it is not correct.
   uint32_t prompt_tokens = 0, output_tokens = 0;
+  uint32_t missing_tokens = 0;  ///< Of the whole prompt, not in view when the question was read.
 };
 
 struct RecallOptions {
   uint32_t parallel = 16;
   uint32_t max_tokens = 60;  ///< Of an answer.
+  RecallText text = RecallText::kWhole;
+  double drop_share_max = 0;  ///< Of a prompt's tokens; where not all of the text is in view.
   /// Called on the caller's thread several times a second; false ends the evaluation (Cancelled).
   std::function<bool(size_t done, size_t correct)> progress;
 };
