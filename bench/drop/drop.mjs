@@ -1,9 +1,10 @@
 #!/usr/bin/env node
-// Time to first token after forgetting a part of a long text, beside reading the shortened text again (both against a
-// running `kvist serve`, /v1/completions with token ids). Prints one line of JSON.
+// Time to first token after forgetting a part of a long text, beside what a client can do instead: read the shortened
+// text again, or have the part summarised and read the text with the summary in its place. And a plain next turn, beside
+// what its own tokens cost. All against a running `kvist serve`, /v1/completions with token ids. Prints one line of JSON.
 //
 //   kvist serve MODEL --port 8080 & node bench/drop/drop.mjs --url http://127.0.0.1:8080 [--tokens 32768] [--begin 8192]
-//                                                            [--end 16384] [--question 64] [--vocab 32000]
+//        [--end 16384] [--question 64] [--turn 200] [--summary 256] [--cold] [--vocab 32000]
 
 import {parseArgs} from "node:util";
 
@@ -13,9 +14,13 @@ const {values} = parseArgs({options: {
     begin: {type: "string", default: "8192"},
     end: {type: "string", default: "16384"},
     question: {type: "string", default: "64"},
+    turn: {type: "string", default: "200"},
+    summary: {type: "string", default: "256"},
+    cold: {type: "boolean", default: false},  // Also with nothing cached.
     vocab: {type: "string", default: "32000"}
 }});
-const [tokens, begin, end, question, vocab] = [values.tokens, values.begin, values.end, values.question, values.vocab].map(Number);
+const [tokens, begin, end, question, turn, summary, vocab] =
+    [values.tokens, values.begin, values.end, values.question, values.turn, values.summary, values.vocab].map(Number);
 
 /** Pseudo-random token ids: equal seeds, equal texts. */
 function text(count, seed) {
@@ -26,25 +31,43 @@ function text(count, seed) {
     });
 }
 
-async function firstToken(prompt, kvist = {}) {
-    const start = performance.now();
+/** Time that the executor has computed so far. */
+async function stepsMs() {
+    const metrics = await (await fetch(`${values.url}/metrics`)).text();
+    return 1000 * Number(/^kvist_step_seconds_total\S* (\S+)/m.exec(metrics)[1]);
+}
+
+/** @returns time over HTTP, inside the server to the first token, and of the steps alone. */
+async function complete(prompt, {kvist = {}, maxTokens = 1} = {}) {
+    const stepsBefore = await stepsMs(), start = performance.now();
     const response = await fetch(`${values.url}/v1/completions`, {
         method: "POST", headers: {"content-type": "application/json"},
-        body: JSON.stringify({prompt, max_tokens: 1, temperature: 0, kvist})
+        body: JSON.stringify({prompt, max_tokens: maxTokens, temperature: 0, ignore_eos: true, kvist})
     });
     const reply = await response.json();
+    const ms = performance.now() - start;
     if (!response.ok) throw new Error(reply.error.message);
-    return {ms: performance.now() - start, usage: reply.usage};
+    return {ms, server_ttft_ms: reply.kvist.ttft_ms, steps_ms: await stepsMs() - stepsBefore,
+        cached_tokens: reply.usage.prompt_tokens_details.cached_tokens};
 }
 
 const history = text(tokens, 1), ask = text(question, 2);
-const read = await firstToken(history);  // The history as it was read and answered.
-const dropped = await firstToken([...history, ...ask], {drop: [{begin, end, at: tokens}]});
-const whole = await firstToken([...history, ...ask]);
-const reread = await firstToken([...history.slice(0, begin), ...history.slice(end), ...ask]);
-const cold = await firstToken([...history.slice(0, begin), ...history.slice(end), ...ask], {cache_salt: String(Math.random())});
-console.log(JSON.stringify({
-    tokens, begin, end, question, first_read_ms: read.ms, dropped_ms: dropped.ms, whole_ms: whole.ms,
-    reread_ms: reread.ms, reread_without_cache_ms: cold.ms, ratio: reread.ms / dropped.ms,
-    cached_tokens: {dropped: dropped.usage.prompt_tokens_details.cached_tokens, reread: reread.usage.prompt_tokens_details.cached_tokens}
-}));
+const before = history.slice(0, begin), after = history.slice(end);
+const result = {tokens, begin, end, question, turn, summary};
+result.first_read = await complete(history);  // The history as it was read and answered.
+result.next_turn = await complete([...history, ...text(turn, 3)]);
+result.dropped = await complete([...history, ...ask], {kvist: {drop: [{begin, end, at: tokens}]}});
+result.whole = await complete([...history, ...ask]);
+result.reread = await complete([...before, ...after, ...ask]);
+result.ratio_to_reread = result.reread.ms / result.dropped.ms;
+if (summary > 0) {
+    // Written at the end of what is cached, then in place of what it stands for.
+    result.summary_written = await complete([...history, ...text(16, 4)], {maxTokens: summary});
+    result.summary_read = await complete([...before, ...text(summary, 5), ...after, ...ask]);
+    result.ratio_to_summary = (result.summary_written.ms + result.summary_read.ms) / result.dropped.ms;
+}
+if (values.cold) {
+    const kvist = {cache_salt: String(Math.random())};
+    result.reread_without_cache = await complete([...before, ...after, ...ask], {kvist});
+}
+console.log(JSON.stringify(result));

@@ -35,7 +35,7 @@ struct ServeFlags {
   serve::ServerOptions server;
   std::string served_name, body_max, log_level = "info";
   std::vector<std::string> api_keys;
-  double drain_s = 30;
+  double drain_s = 30, forget_below = 0;
   bool json = false, no_reuse = false;
 };
 
@@ -126,6 +126,7 @@ absl::Status Serve(ServeFlags& flags) {
     spdlog::warn("no chat: {}; /v1/completions works", std::string(runtime->chat_template_status.message()));
   }
   serve::ServedModel model = ServedModelOf(*runtime, encoder.get(), flags.served_name);
+  model.forget_below = static_cast<float>(flags.forget_below);
   const std::string id = model.id;
   KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<serve::Server> server,
                          serve::Server::Create(flags.server, std::move(model), *runtime->engine, runtime->clock));
@@ -185,6 +186,12 @@ void AddEngineFlags(CLI::App& command, ServeFlags& flags) {
   std::vector<std::string> policies;
   for (const sched::PolicyEntry& policy : sched::Policies()) policies.emplace_back(policy.name);
   command.add_option("--policy", options.policy, PolicyHelp())->check(CLI::IsMember(policies))->capture_default_str();
+  command
+      .add_option("--forget-below", flags.forget_below,
+                  "In sessions, messages with less attention per token for three turns leave the view: 1 = the mean, "
+                  "0 = none does")
+      ->check(Number(0, 1))
+      ->capture_default_str();
   command.add_option("--pin-share", options.pin_share, "Share of KV memory that requests may pin")
       ->check(Number(0, 1))
       ->capture_default_str();

@@ -22,6 +22,7 @@ absl::Status FakeExecutor::Submit(step::StepPlan&& plan) {
     for (uint32_t i = 0; i <= slice.sampling->logprobs_count; ++i)
       result.logprobs.push_back({token, -0.5f * static_cast<float>(i)});
   }
+  result.range_mass.assign(plan.mass_ranges.size(), 0.0f);
   result.plan = std::move(plan);
   ++steps_begun_;
   std::this_thread::sleep_for(std::chrono::milliseconds(1));  // An endless answer lasts for seconds.

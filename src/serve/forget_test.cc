@@ -31,6 +31,34 @@ TEST(Forget, KeepsTheLastToolResults) {
   EXPECT_THAT(Forgotten({.keep_tool_results = 5}, kAgent), ElementsAre());
 }
 
+std::vector<uint32_t> MayFade(const char* messages) {
+  json::array array = json::parse(messages).as_array();
+  const auto marks = TakeMarks({}, array);
+  EXPECT_TRUE(marks.ok()) << marks.status();
+  std::vector<uint32_t> out;
+  for (uint32_t i = 0; marks.ok() && i < marks->may_fade.size(); ++i) {
+    if (marks->may_fade[i]) out.push_back(i);
+  }
+  return out;
+}
+
+TEST(Forget, TheFirstMessageTheSystemsThoseToKeepAndTheLastTwoTurnsMayNotFade) {
+  EXPECT_THAT(MayFade(kAgent), ElementsAre(1, 2));
+  EXPECT_THAT(MayFade(R"([{"role":"user","content":"1"},{"role":"assistant","content":"1"},
+    {"role":"user","content":"2","kvist":{"keep":true}},{"role":"system","content":"s"},{"role":"user","content":" "},
+    {"role":"user","content":"2"},{"role":"assistant","content":"2"},{"role":"user","content":"3"},
+    {"role":"assistant","content":"3"},{"role":"user","content":"4"}])"),
+              ElementsAre(1, 5, 6));
+  EXPECT_THAT(MayFade(R"([{"role":"user","content":"1"},{"role":"user","content":"2"},{"role":"user","content":"3"}])"),
+              ElementsAre());
+}
+
+TEST(Forget, WhatIsToBeKeptStaysWhateverTheRules) {
+  constexpr char kTools[] = R"([{"role":"tool","content":"1","kvist":{"keep":true}},{"role":"tool","content":"2"},
+    {"role":"user","content":"u"}])";
+  EXPECT_THAT(Forgotten({.keep_tool_results = 0}, kTools), ElementsAre(1));
+}
+
 TEST(Forget, KeepsFirstAndLastTurns) {
   constexpr char kChat[] = R"([{"role":"system","content":"s"},{"role":"user","content":"1"},
     {"role":"assistant","content":"1"},{"role":"user","content":"2"},{"role":"assistant","content":"2"},

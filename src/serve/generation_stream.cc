@@ -15,7 +15,8 @@ GenerationStream::GenerationStream(StreamHost& host, PreparedRequest request, Ti
       info_(std::move(request.reply)),
       request_(std::move(request.generation)),
       session_(std::move(request.session)),
-      cache_namespace_(request_.cache_namespace) {
+      cache_namespace_(request_.cache_namespace),
+      turn_(std::move(request.turn)) {
   if (!session_.empty()) history_ = {request_.prompt, request_.ops};
   choices_.reserve(info_.choices);
   for (uint32_t i = 0; i < info_.choices; ++i) choices_.push_back({.writer{info_, host.tokenizer, i}});
@@ -33,6 +34,7 @@ void GenerationStream::Start(std::function<void()> wake) {
     };
     engine::GenerationRequest request = i + 1 < choices_.size() ? request_ : std::move(request_);
     request.sampling.seed += i;
+    if (i > 0) request.mass_ranges.clear();
     choices_[i].engine_id = host_.engine.Submit(std::move(request), std::move(sink));
     host_.request_log.Name(*choices_[i].engine_id, info_.id);
   }
@@ -91,6 +93,7 @@ void GenerationStream::OnEvent(size_t index, engine::GenerationEvent&& event) {
     Cancel();
     return End(engine::FinishReason::kError);
   }
+  if (turn_ && !event.range_mass.empty()) Observe(event.range_mass, *turn_);
   if (!session_.empty() && index == 0) {
     history_.tokens.insert(history_.tokens.end(), event.token_ids.begin(), event.token_ids.end());
   }
@@ -130,12 +133,20 @@ void GenerationStream::End(engine::FinishReason reason) {
   done_ = true;
   record_.reason = reason;
   record_.finished_at = host_.clock.Now();
+  if (turn_) {
+    for (const TurnMessage& message : turn_->messages) {
+      if (!message.fades_now) continue;
+      ++record_.faded_messages;
+      record_.faded_tokens += message.tokens.end - message.tokens.begin;
+    }
+  }
   host_.metrics.Observe(record_);
   host_.open_requests.Remove(info_.id);
   Log();
   // Whatever came out: it has been read, and what the client sends next may go on from it.
   if (!session_.empty() && !error_.has_value()) {
-    host_.sessions.Store(cache_namespace_, session_, std::move(history_));
+    host_.sessions.Store(cache_namespace_, session_,
+                         {std::move(history_), turn_ ? StatesOf(*turn_) : std::vector<MessageState>{}});
   }
   spdlog::debug("{}: {} + {} tokens, {} cached, {}", info_.id, record_.usage.prompt_tokens, record_.usage.output_tokens,
                 record_.usage.cached_tokens, FinishReasonName(reason));
@@ -167,7 +178,7 @@ void GenerationStream::EmitEnd() {
     return;
   }
   if (record_.reason == engine::FinishReason::kCancelled) return;
-  if (info_.include_usage) output_ += SseEvent(UsageChunk(info_, record_.usage, Timings()));
+  if (info_.include_usage) output_ += SseEvent(UsageChunk(info_, record_.usage, Timings(), turn_ ? &*turn_ : nullptr));
   output_ += kSseDone;
 }
 
@@ -192,7 +203,7 @@ std::string GenerationStream::Whole() {
   for (Choice& choice : choices_) {
     choices.push_back(choice.writer.WholeChoice(choice.text, choice.tokens, choice.reason, choice.capsule));
   }
-  return WholeBody(info_, std::move(choices), record_.usage, Timings());
+  return WholeBody(info_, std::move(choices), record_.usage, Timings(), turn_ ? &*turn_ : nullptr);
 }
 
 }  // namespace kvist::serve

@@ -95,9 +95,10 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   StreamHost& host_;
   const ReplyInfo info_;
   engine::GenerationRequest request_;  ///< Moved from by Start.
-  std::string session_;                ///< "" = none; else `history_` is kept under it when the answer ends.
+  std::string session_;                ///< "" = none; else what follows is kept under it when the answer ends.
   uint64_t cache_namespace_ = 0;
-  History history_;  ///< With the first choice.
+  History history_;           ///< With the first choice.
+  std::optional<Turn> turn_;  ///< Its attention is that of the first choice.
   std::function<void()> wake_;
   std::vector<Choice> choices_;
   size_t choices_running_ = 0;

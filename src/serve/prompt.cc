@@ -93,8 +93,12 @@ absl::StatusOr<PreparedRequest> GoOn(const ServedModel& model, RequestOptions op
 }
 
 /// Indices of the messages whose places the prompt has to tell, increasing.
-std::vector<uint32_t> MarkedMessages(const MessageMarks& marks) {
+/// @param all_texts  Those that say something, too: their attention is measured.
+std::vector<uint32_t> MarkedMessages(const MessageMarks& marks, const boost::json::array& messages, bool all_texts) {
   std::vector<uint32_t> marked = marks.forgotten;
+  for (uint32_t i = 0; all_texts && i < messages.size(); ++i) {
+    if (HasText(messages[i])) marked.push_back(i);
+  }
   for (const MessageMarks::Retained& retained : marks.retained) marked.push_back(retained.message);
   std::ranges::sort(marked);
   marked.erase(std::ranges::unique(marked).begin(), marked.end());
@@ -105,6 +109,22 @@ std::vector<uint32_t> MarkedMessages(const MessageMarks& marks) {
 TokenRange ContentOf(const MarkedPrompt& prompt, std::span<const uint32_t> marked, uint32_t message) {
   const auto place = static_cast<size_t>(std::ranges::lower_bound(marked, message) - marked.begin());
   return {prompt.ranges[place].begin, prompt.ranges[place].end};
+}
+
+/// The turn that a chat begins, with what its session remembers of the messages.
+Turn TurnOf(const MessageMarks& marks, const MarkedPrompt& prompt, std::span<const uint32_t> marked,
+            const SessionState& past, float forget_below) {
+  Turn turn{.forget_below = forget_below, .messages = {}};
+  for (const uint32_t message : marked) {
+    const TokenRange range = ContentOf(prompt, marked, message);
+    if (range.begin >= range.end) continue;
+    turn.messages.push_back({.index = message,
+                             .tokens = range,
+                             .may_fade = marks.may_fade[message],
+                             .dropped = std::ranges::binary_search(marks.forgotten, message)});
+  }
+  if (forget_below > 0) Recall(prompt.tokens, past.messages, turn);
+  return turn;
 }
 
 /// Wishes for messages, as ranges of the text that is read.
@@ -144,32 +164,32 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates
                             .extra = std::move(request.template_extra),
                             .now_unix_s = now_unix_s};
   // A template may leave out most of what was sent, and most of what is marked is out of the view.
-  const bool forgets = !request.marks.forgotten.empty() || !request.options.forget.session.empty();
+  const std::string session = request.options.forget.session;
+  const bool forgets = !request.marks.forgotten.empty() || !session.empty();
   if (model.chat_bytes && !forgets && body.size() > model.prompt_bytes_max) {
     const absl::StatusOr<size_t> bytes = model.chat_bytes(inputs);
     if (bytes.ok()) KVIST_RETURN_IF_ERROR(CheckBytes(model, *bytes, "messages"));
   }
-  const std::vector<uint32_t> marked = MarkedMessages(request.marks);
+  const float forget_below = session.empty() ? 0 : request.options.forget.forget_below.value_or(model.forget_below);
+  const std::vector<uint32_t> marked = MarkedMessages(request.marks, inputs.messages, forget_below > 0);
   absl::StatusOr<MarkedPrompt> prompt = model.encode_chat(std::move(inputs), marked);
   if (!prompt.ok()) {
     // Templates refuse what they do not support; a limit that is hit is the request's doing too.
     return BadParam("messages", Cat("the model's chat template refused the messages: ", prompt.status().message()));
   }
-  const std::string session = request.options.forget.session;
   const uint64_t cache_namespace = request.options.generation.cache_namespace;
-  std::vector<TokenRange> dropped;
-  for (const uint32_t message : request.marks.forgotten) {
-    const TokenRange range = ContentOf(*prompt, marked, message);
-    if (range.begin < range.end) dropped.push_back(range);
-  }
-  History past;
+  SessionState past;
+  if (!session.empty()) past = past_states.sessions.Find(cache_namespace, session);
   if (request.options.restored) {
-    past = {std::move(request.options.generation.prompt), std::move(request.options.generation.ops)};
-  } else if (!session.empty()) {
-    past = past_states.sessions.Find(cache_namespace, session);
+    past.history = {std::move(request.options.generation.prompt), std::move(request.options.generation.ops)};
+  }
+  Turn turn = TurnOf(request.marks, *prompt, marked, past, forget_below);
+  std::vector<TokenRange> dropped;
+  for (const TurnMessage& message : turn.messages) {
+    if (!message.in_view()) dropped.push_back(message.tokens);
   }
   std::vector<TokenRange> left_out;
-  History history = Continue(past, prompt->tokens, dropped, &left_out);
+  History history = Continue(past.history, prompt->tokens, dropped, &left_out);
   AddRetained(request.marks, *prompt, marked, left_out, request.options.generation.retain);
   const uint32_t tokens = static_cast<uint32_t>(history.tokens.size());
   KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, history.ops).tokens, "messages"));
@@ -177,6 +197,11 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates
       Assemble(model, std::move(request.options), std::move(history.tokens), /*chat=*/true, now_unix_s);
   prepared.generation.ops = std::move(history.ops);
   prepared.session = session;
+  if (forget_below == 0) return prepared;
+  for (const TurnMessage& message : turn.messages) {
+    if (message.in_view()) prepared.generation.mass_ranges.push_back(Without(left_out, message.tokens));
+  }
+  prepared.turn = std::move(turn);
   return prepared;
 }
 

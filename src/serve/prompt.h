@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +37,7 @@ struct ServedModel {
   uint32_t context_tokens_max = 0;  ///< Prompt and output together.
   int64_t created_unix_s = 0;
   std::string fingerprint;
+  float forget_below = 0;  ///< For sessions that do not say it themselves; 0 = nothing fades (fading.h).
   /// Longer texts cannot fit the context whatever they say, and are refused before they are tokenized. 0 = no bound.
   size_t prompt_bytes_max = 0;
 };
@@ -46,7 +48,8 @@ size_t TextBytesMax(const Tokenizer& tokenizer, uint32_t tokens);
 struct PreparedRequest {
   engine::GenerationRequest generation;
   ReplyInfo reply;
-  std::string session;  ///< Under which prompt and answer are remembered; "" = not at all.
+  std::string session;       ///< Under which prompt and answer are remembered; "" = not at all.
+  std::optional<Turn> turn;  ///< When attention is measured: GenerationRequest::mass_ranges are its messages in view.
 };
 
 /// What prompts may go on from.

@@ -62,7 +62,23 @@ json::value OrNull(const std::optional<double>& value) {
   return Rounded(*value);
 }
 
-json::object OwnObject(const engine::Usage& usage, const ReplyTimings& timings) {
+/// What each message got, or that it is gone and why.
+json::array AttentionArray(const Turn& turn) {
+  json::array messages;
+  for (const TurnMessage& message : turn.messages) {
+    json::object entry = {{"message", message.index}, {"tokens", message.tokens.end - message.tokens.begin}};
+    if (message.in_view()) {
+      entry["attention"] = message.attention < 0 ? json::value() : Rounded(double{message.attention});
+      entry["faint_turns"] = message.state.faint_turns;
+    } else {
+      entry["dropped"] = message.dropped ? "mark" : "attention";
+    }
+    messages.push_back(std::move(entry));
+  }
+  return messages;
+}
+
+json::object OwnObject(const engine::Usage& usage, const ReplyTimings& timings, const Turn* turn) {
   json::object own = {{"ttft_ms", OrNull(timings.ttft_ms)},
                       {"prompt_ms", OrNull(timings.prompt_ms)},
                       {"total_ms", Rounded(timings.total_ms)},
@@ -70,6 +86,7 @@ json::object OwnObject(const engine::Usage& usage, const ReplyTimings& timings) 
   if (usage.pinned_blocks + usage.not_pinned_blocks > 0) {
     own["retained"] = {{"pinned_blocks", usage.pinned_blocks}, {"not_pinned_blocks", usage.not_pinned_blocks}};
   }
+  if (turn != nullptr) own["messages"] = AttentionArray(*turn);
   return own;
 }
 
@@ -156,11 +173,12 @@ std::string ReplyWriter::FinishChunk(engine::FinishReason reason, std::string_vi
   return Chunk(std::move(choice));
 }
 
-std::string UsageChunk(const ReplyInfo& info, const engine::Usage& usage, const ReplyTimings& timings) {
+std::string UsageChunk(const ReplyInfo& info, const engine::Usage& usage, const ReplyTimings& timings,
+                       const Turn* turn) {
   json::object body = Head(info, info.chat ? "chat.completion.chunk" : "text_completion");
   body["choices"] = json::array();
   body["usage"] = UsageObject(usage);
-  body["kvist"] = OwnObject(usage, timings);
+  body["kvist"] = OwnObject(usage, timings, turn);
   return JsonText(body);
 }
 
@@ -179,11 +197,11 @@ json::object ReplyWriter::WholeChoice(std::string_view text, std::span<const eng
 }
 
 std::string WholeBody(const ReplyInfo& info, json::array choices, const engine::Usage& usage,
-                      const ReplyTimings& timings) {
+                      const ReplyTimings& timings, const Turn* turn) {
   json::object body = Head(info, info.chat ? "chat.completion" : "text_completion");
   body["choices"] = std::move(choices);
   body["usage"] = UsageObject(usage);
-  body["kvist"] = OwnObject(usage, timings);
+  body["kvist"] = OwnObject(usage, timings, turn);
   return JsonText(body);
 }
 

@@ -16,6 +16,7 @@
 
 #include "engine/generation.h"
 #include "modelfile/tokenizer.h"
+#include "serve/fading.h"
 
 namespace kvist::serve {
 
@@ -77,11 +78,13 @@ class ReplyWriter {
 };
 
 /// Of a stream, after all choices.
-std::string UsageChunk(const ReplyInfo& info, const engine::Usage& usage, const ReplyTimings& timings);
+/// @param turn  attention of the session's messages, or null.
+std::string UsageChunk(const ReplyInfo& info, const engine::Usage& usage, const ReplyTimings& timings,
+                       const Turn* turn = nullptr);
 
 /// The whole answer.
 std::string WholeBody(const ReplyInfo& info, boost::json::array choices, const engine::Usage& usage,
-                      const ReplyTimings& timings);
+                      const ReplyTimings& timings, const Turn* turn = nullptr);
 
 /// One event of a stream of server-sent events. REQUIRES: `data` has no line break.
 std::string SseEvent(std::string_view data);

@@ -17,8 +17,9 @@ namespace json = boost::json;
 namespace {
 
 /// Of "kvist" in the body.
-constexpr std::string_view kOwnFields[] = {"cache_salt", "priority", "session", "keep_tool_results", "keep_ephemeral",
-                                           "keep_turns", "drop",     "capsule", "restore",           "retain"};
+constexpr std::string_view kOwnFields[] = {"cache_salt",     "priority",   "session",     "keep_tool_results",
+                                           "keep_ephemeral", "keep_turns", "drop",        "capsule",
+                                           "restore",        "retain",     "forget_below"};
 /// Of a range in "kvist.drop".
 constexpr std::string_view kRangeFields[] = {"begin", "end", "at", "reposition"};
 constexpr size_t kOperationsMax = 4096;
@@ -336,7 +337,7 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(std::string_view text, 
   KVIST_RETURN_IF_ERROR(ReadCompletionLogprobs(body, request.options));
   KVIST_RETURN_IF_ERROR(ReadPrompt(body, context.vocab_size, request));
   const ForgetRules& forget = request.options.forget;
-  if (!forget.session.empty() || forget.keep_tool_results >= 0 || forget.keep_turns_last >= 0) {
+  if (!forget.session.empty() || forget.keep_tool_results >= 0 || forget.keep_turns_last >= 0 || forget.forget_below) {
     return BadParam(
         "kvist.session",
         "'kvist.session' and rules for messages are for /v1/chat/completions; here name ranges in 'kvist.drop'");

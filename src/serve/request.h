@@ -51,7 +51,7 @@ struct ChatRequest {
   RequestOptions options;
   /// Objects with "role" and a string "content": at least one, or none to go on with a restored answer.
   boost::json::array messages;
-  MessageMarks marks;                  ///< Messages that leave the view, or are to stay cached.
+  MessageMarks marks;                  ///< Messages that leave the view, may leave it, or are to stay cached.
   boost::json::value tools;            ///< Array of function tools, or null.
   boost::json::object template_extra;  ///< chat_template_kwargs, and reasoning_effort when given.
 };

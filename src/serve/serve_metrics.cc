@@ -24,6 +24,11 @@ ServeMetrics::ServeMetrics(const std::string& model_id, const engine::Engine& en
       metrics_(telemetry::Labels{{"model_name", model_id}}),
       replies_(metrics_.AddCounters("kvist_http_requests_total", "HTTP requests answered, by route and status.")),
       finished_(metrics_.AddCounters("vllm:request_success_total", "Finished generations, by reason.")),
+      faded_messages_(
+          metrics_
+              .AddCounters("kvist_faded_messages_total", "Messages that left a session's view for lack of attention.")
+              .With({})),
+      faded_tokens_(metrics_.AddCounters("kvist_faded_tokens_total", "Their tokens.").With({})),
       first_token_(
           metrics_.AddHistogram("vllm:time_to_first_token_seconds", "Request read to first token.", kFirstTokenBounds)),
       per_token_(metrics_.AddHistogram("vllm:time_per_output_token_seconds",
@@ -40,6 +45,10 @@ void ServeMetrics::CountReply(Route route, int http_status) {
 
 void ServeMetrics::Observe(const GenerationRecord& record) {
   finished_.With({{"finished_reason", std::string(FinishReasonName(record.reason))}}).Add();
+  if (record.faded_messages > 0) {
+    faded_messages_.Add(record.faded_messages);
+    faded_tokens_.Add(record.faded_tokens);
+  }
   if (record.first_token_at == kTimeNever) return;
   first_token_.Observe(Seconds(record.first_token_at - record.received_at));
   const uint32_t tokens = record.usage.output_tokens;

@@ -20,6 +20,7 @@ struct GenerationRecord {
   TimeNs received_at = kTimeNever, first_token_at = kTimeNever, finished_at = kTimeNever;
   engine::FinishReason reason = engine::FinishReason::kNone;
   engine::Usage usage;
+  uint32_t faded_messages = 0, faded_tokens = 0;  ///< That left the view of a session for lack of attention.
 };
 
 class ServeMetrics {
@@ -42,6 +43,8 @@ class ServeMetrics {
   telemetry::Metrics metrics_;
   telemetry::CounterFamily& replies_;
   telemetry::CounterFamily& finished_;
+  telemetry::Counter& faded_messages_;
+  telemetry::Counter& faded_tokens_;
   telemetry::Histogram& first_token_;
   telemetry::Histogram& per_token_;
   telemetry::Histogram& whole_;

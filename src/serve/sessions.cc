@@ -72,13 +72,13 @@ TokenRange Without(std::span<const TokenRange> left_out, TokenRange range) {
   return out;
 }
 
-History Sessions::Find(uint64_t cache_namespace, std::string_view session) {
-  return store_.Find(KeyOf(cache_namespace, session)).value_or(History{});
+SessionState Sessions::Find(uint64_t cache_namespace, std::string_view session) {
+  return store_.Find(KeyOf(cache_namespace, session)).value_or(SessionState{});
 }
 
-void Sessions::Store(uint64_t cache_namespace, std::string_view session, History history) {
-  const size_t tokens = history.tokens.size();
-  store_.Store(KeyOf(cache_namespace, session), std::move(history), tokens);
+void Sessions::Store(uint64_t cache_namespace, std::string_view session, SessionState state) {
+  const size_t tokens = state.history.tokens.size();
+  store_.Store(KeyOf(cache_namespace, session), std::move(state), tokens);
 }
 
 }  // namespace kvist::serve

@@ -16,13 +16,11 @@
 #include "base/units.h"
 #include "kv/live_text.h"
 #include "serve/bounded_store.h"
+#include "serve/fading.h"
 
 namespace kvist::serve {
 
-/// Tokens [begin, end).
-struct TokenRange {
-  uint32_t begin = 0, end = 0;
-};
+using kv::TokenRange;
 
 /// A text with its operations.
 struct History {
@@ -41,6 +39,12 @@ History Continue(const History& past, std::span<const TokenId> prompt, std::span
 /// Where tokens of a prompt are in the text without the ranges that were left out; may be nowhere (empty). Pure.
 TokenRange Without(std::span<const TokenRange> left_out, TokenRange range);
 
+/// What is known of a session.
+struct SessionState {
+  History history;
+  std::vector<MessageState> messages;  ///< Of the last prompt, where attention was measured.
+};
+
 class Sessions {
  public:
   /// @param tokens_max  of all sessions together.
@@ -48,12 +52,12 @@ class Sessions {
       : store_(sessions_max, tokens_max) {}
 
   /// Empty for a session that is not known.
-  History Find(uint64_t cache_namespace, std::string_view session);
-  void Store(uint64_t cache_namespace, std::string_view session, History history);
+  SessionState Find(uint64_t cache_namespace, std::string_view session);
+  void Store(uint64_t cache_namespace, std::string_view session, SessionState state);
   size_t size() const { return store_.size(); }
 
  private:
-  BoundedStore<History> store_;
+  BoundedStore<SessionState> store_;
 };
 
 }  // namespace kvist::serve

@@ -99,14 +99,14 @@ TEST(Continue, TheViewIsAlwaysThePromptWithoutWhatIsDropped) {
 
 TEST(Sessions, ForgetTheOneUnusedForLongest) {
   Sessions sessions(2, 1000);
-  sessions.Store(1, "a", {Tokens({1}), {}});
-  sessions.Store(1, "b", {Tokens({2}), {}});
-  EXPECT_EQ(sessions.Find(1, "a").tokens, Tokens({1}));
-  EXPECT_TRUE(sessions.Find(2, "a").tokens.empty());  // Another namespace.
-  sessions.Store(1, "c", {Tokens({3}), {}});
-  EXPECT_TRUE(sessions.Find(1, "b").tokens.empty());
-  EXPECT_EQ(sessions.Find(1, "a").tokens, Tokens({1}));
-  sessions.Store(1, "a", {std::vector<TokenId>(2000, TokenId{1}), {}});  // Too long for all, but the only one.
+  sessions.Store(1, "a", {{Tokens({1}), {}}, {}});
+  sessions.Store(1, "b", {{Tokens({2}), {}}, {}});
+  EXPECT_EQ(sessions.Find(1, "a").history.tokens, Tokens({1}));
+  EXPECT_TRUE(sessions.Find(2, "a").history.tokens.empty());  // Another namespace.
+  sessions.Store(1, "c", {{Tokens({3}), {}}, {}});
+  EXPECT_TRUE(sessions.Find(1, "b").history.tokens.empty());
+  EXPECT_EQ(sessions.Find(1, "a").history.tokens, Tokens({1}));
+  sessions.Store(1, "a", {{std::vector<TokenId>(2000, TokenId{1}), {}}, {}});  // Too long for all, but the only one.
   EXPECT_EQ(sessions.size(), 1u);
 }
 
