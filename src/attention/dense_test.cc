@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "base/prng.h"
 #include "kernels/dispatch.h"
@@ -149,21 +150,28 @@ struct Problem {
             .out_stride = kGroup * kValueDim};
   }
 
-  /// Softmax over the allowed tokens in double, their keys rotated to where the view has them.
-  std::vector<double> Exact(uint32_t token, uint32_t head, uint32_t window) const {
+  /// Softmax over the allowed tokens in double, their keys rotated to where the view has them: [tokens of the view].
+  std::vector<double> Weights(uint32_t token, uint32_t head, uint32_t window) const {
     const size_t index = IndexOf(token);
     const float* query = QueryOf(token) + size_t{head} * kKeyDim;
-    std::vector<double> out(kValueDim);
+    std::vector<double> weights(keys.size());
     double total = 0;
     for (size_t t = window != 0 && index + 1 > window ? index + 1 - window : 0; t <= index; ++t) {
       const std::vector<double> key = rotary.Moved(keys[t], shifts[t]);
       double score = 0;
       for (uint32_t i = 0; i < kKeyDim; ++i) score += static_cast<double>(query[i]) * key[i];
-      const double weight = std::exp(0.5 * score);
-      total += weight;
-      for (uint32_t i = 0; i < kValueDim; ++i) out[i] += weight * values[t][i];
+      total += weights[t] = std::exp(0.5 * score);
     }
-    for (double& x : out) x /= total;
+    for (double& weight : weights) weight /= total;
+    return weights;
+  }
+
+  std::vector<double> Exact(uint32_t token, uint32_t head, uint32_t window) const {
+    const std::vector<double> weights = Weights(token, head, window);
+    std::vector<double> out(kValueDim);
+    for (size_t t = 0; t < weights.size(); ++t) {
+      for (uint32_t i = 0; i < kValueDim; ++i) out[i] += weights[t] * values[t][i];
+    }
     return out;
   }
 
@@ -312,6 +320,64 @@ TEST(AttendDenseTest, ReadersOfOneSectionGetTheBitsOfReadingAlone) {
           MergeSections(kernels, own, sections, together.data() + size_t{r} * kGroup * kValueDim);
         }
         EXPECT_TRUE(SameBits(alone, together)) << kernels::IsaName(isa) << " " << count << " window " << window;
+      }
+    }
+  }
+}
+
+/// Shares of what the last query pays to each of `parts` pieces of the view: [parts][kGroup].
+std::vector<ScoreSum> SharesOf(const kernels::KernelTable& kernels, const Problem& p, const HeadView& head,
+                               uint32_t parts, std::vector<uint32_t>& starts) {
+  std::vector<ScoreSum> sums(size_t{parts} * kGroup);
+  DenseScratch scratch;
+  uint32_t start = 0;
+  size_t first = 0;
+  for (uint32_t part = 0; part < parts; ++part) {
+    const size_t end = head.view.size() * (part + 1) / parts;
+    HeadView piece = head;
+    piece.view = head.view.subspan(first, end - first);
+    SumScores(kernels, piece, {p.QueryOf(p.tokens - 1), p.IndexOf(p.tokens - 1) - start}, scratch,
+              sums.data() + size_t{part} * kGroup);
+    starts.push_back(start);
+    for (; first < end; ++first) start += head.view[first].count;
+  }
+  starts.push_back(start);
+  ShareScores(kernels, kGroup, sums, scratch);
+  return sums;
+}
+
+TEST(ScoreSharesTest, AreThoseOfASoftmaxInDoubleAndTheSameOverSplitBlocks) {
+  Prng prng(6);
+  for (const kernels::Isa isa : kernels::SupportedIsas()) {
+    for (const uint32_t window : {0u, 100u}) {
+      for (const KvType type : kTypes) {
+        constexpr uint32_t kParts = 7;
+        const Problem p(type, kSectionBlocks + 15, 1, prng, kRotaries[window / 100]);
+        const HeadView head = p.Head(window);
+        std::vector<uint32_t> starts, again;
+        const std::vector<ScoreSum> shares = SharesOf(kernels::KernelsFor(isa), p, head, kParts, starts);
+        for (uint32_t g = 0; g < kGroup; ++g) {
+          const std::vector<double> weights = p.Weights(0, g, window);
+          for (uint32_t part = 0; part < kParts; ++part) {
+            const double exact =
+                std::accumulate(weights.begin() + starts[part], weights.begin() + starts[part + 1], 0.0);
+            EXPECT_NEAR(shares[part * kGroup + g].sum, exact, 1e-5) << kernels::IsaName(isa) << " window " << window;
+          }
+        }
+        std::vector<const std::byte*> pages;
+        std::vector<ViewBlock> view = p.view;
+        for (ViewBlock& block : view) {
+          pages.push_back(nullptr);  // Another head's.
+          pages.push_back(head.KeysOf(block));
+          pages.push_back(head.ValuesOf(block));
+          block.frame = nullptr;
+          block.pages = static_cast<uint16_t>(pages.size() / 3);
+        }
+        HeadView split = head;
+        split.view = view;
+        split.split = {.pages = pages.data(), .per_block = 3, .key = 1, .value = 2};
+        const std::vector<ScoreSum> same = SharesOf(kernels::KernelsFor(isa), p, split, kParts, again);
+        for (size_t i = 0; i < shares.size(); ++i) EXPECT_EQ(same[i].sum, shares[i].sum);
       }
     }
   }
