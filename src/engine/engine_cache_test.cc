@@ -186,6 +186,35 @@ TEST(EngineCache, WhoWasPreemptedAfterDroppingComesBack) {
   bench.ExpectNoLeak();
 }
 
+TEST(EngineCache, PromptsOfOneTokenAndOfExactlyThePool) {
+  constexpr uint32_t kFrames = 12, kTokens = kFrames * kv::kBlockTokens;
+  Bench bench({.frames = kFrames});
+  for (const uint32_t tokens : {1u, kTokens - 1, 1u, kTokens - 1}) {
+    const GenerationRequest request = Greedy(RandomPrompt(tokens, tokens), 4);
+    const Answer answer = bench.Solo(request);
+    const Answer roomy = Bench({.reuse = false}).Solo(request);
+    EXPECT_EQ(answer.tokens, std::vector(roomy.tokens.begin(), roomy.tokens.begin() + std::min(4u, kTokens - tokens)));
+    EXPECT_EQ(answer.finish, FinishReason::kLength);
+  }
+  const Answer refused = bench.Solo(Greedy(RandomPrompt(kTokens, 1)));
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.status.message().find("192"), std::string::npos) << refused.status;
+  bench.ExpectNoLeak();
+}
+
+TEST(EngineCache, NamespacesThatDifferInOneBitShareNothing) {
+  Bench bench({});
+  const std::vector<TokenId> prompt = RandomPrompt(100, 3);
+  for (uint32_t bit = 0; bit < 64; ++bit) {
+    GenerationRequest request = Greedy(prompt, 1);
+    request.cache_namespace = uint64_t{1} << bit;
+    EXPECT_EQ(bench.Solo(request).usage.cached_tokens, 0u) << bit;
+    if (bit % 16 == 0) {
+      EXPECT_EQ(bench.Solo(request).usage.cached_tokens, 99u) << bit;
+    }
+  }
+}
+
 TEST(EngineCache, RefusesMalformedOperations) {
   Bench bench({});
   for (const kv::CacheOp& op : {Drop(40, 10, 10), Drop(40, 30, 50), Drop(200, 10, 20)}) {
