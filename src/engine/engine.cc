@@ -31,6 +31,7 @@ Engine::Engine(step::Executor& executor, kv::KvMemory& memory, sched::SchedulerP
 Engine::~Engine() {
   Stop(/*drain=*/false);
   while (in_flight_) RunOnce();  // A step of an engine that was never started on a thread.
+  executor_.SetWake(nullptr);
 }
 
 RequestId Engine::Submit(GenerationRequest request, EventSink sink) {
@@ -79,6 +80,7 @@ MemorySnapshot Engine::TakeMemorySnapshot() const {
   MemorySnapshot snapshot{.frames = memory_.counts(),
                           .stats = memory_.stats(),
                           .empty_slots = memory_.EmptySlots(),
+                          .dropped_slots = memory_.DroppedSlots(),
                           .now = clock_.Now(),
                           .low = memory_.retention().count(kv::Retention::kLow),
                           .high = memory_.retention().count(kv::Retention::kHigh),
@@ -513,6 +515,7 @@ void Engine::PublishStats() {
   work_.kv_copied_blocks = memory_.stats().copied_blocks;
   work_.kv_dropped_tokens = memory_.stats().dropped_tokens;
   work_.kv_empty_slots = memory_.EmptySlots();
+  work_.kv_dropped_slots = memory_.DroppedSlots();
   const kv::RetentionBook& retention = memory_.retention();
   work_.kv_low = retention.count(kv::Retention::kLow);
   work_.kv_high = retention.count(kv::Retention::kHigh);

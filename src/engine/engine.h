@@ -45,6 +45,7 @@ struct EngineStats {
   uint64_t kv_copied_blocks = 0;                    ///< On write: part of a block was shared.
   uint64_t kv_dropped_tokens = 0;                   ///< By operations on the cache.
   uint64_t kv_empty_slots = 0;                      ///< Tokens that would fit frames of running sequences.
+  uint64_t kv_dropped_slots = 0;                    ///< Of blocks in view of these: tokens that were dropped.
   uint64_t kv_low = 0, kv_high = 0, kv_pinned = 0;  ///< Blocks of these retention classes.
   uint64_t kv_pins_max = 0;
   uint64_t kv_pins_refused = 0;      ///< Blocks kept as "high" because too many were pinned.

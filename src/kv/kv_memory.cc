@@ -393,6 +393,17 @@ uint32_t KvMemory::BlocksOwn(RequestId id) const {
   return spans_.BlocksOf(SequenceOf(id).tail);
 }
 
+uint64_t KvMemory::DroppedSlots() const {
+  uint64_t slots = 0;
+  for (const auto& [id, sequence] : sequences_) {
+    const LiveText& live = sequence.live;
+    const uint32_t tokens = live.tokens(), last = tokens / kBlockTokens * kBlockTokens;
+    const uint32_t beyond = tokens > last && live.AnyLive(last, tokens) ? last + kBlockTokens - tokens : 0;
+    slots += uint64_t{live.LiveBlocks()} * kBlockTokens - live.live_tokens() - beyond;
+  }
+  return slots;
+}
+
 uint64_t KvMemory::EmptySlots() const {
   uint64_t slots = 0;
   for (const auto& [id, sequence] : sequences_) {

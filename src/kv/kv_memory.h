@@ -192,6 +192,8 @@ class KvMemory {
   const KvMemoryStats& stats() const { return stats_; }
   /// Tokens that fit the frames of sequences that are under way but are not there (yet): the only waste of a block.
   uint64_t EmptySlots() const;
+  /// Slots of blocks in view whose tokens have been dropped: what compaction could give back (decision 0020).
+  uint64_t DroppedSlots() const;
 
   /// Recounts every reference from the sequences and aborts on a difference. O(frames); for tests.
   void CheckInvariants() const;

@@ -120,5 +120,21 @@ TEST(KvMemory, ForgetsTheDeepestBlockOfTheOldestSequenceFirst) {
   memory.CheckInvariants();
 }
 
+TEST(KvMemory, DroppedSlotsAreThoseOfBlocksThatKeepOthers) {
+  KvMemory memory({.frames_count = 64});
+  std::vector<TokenId> text;
+  for (uint32_t i = 0; i < 100; ++i) text.push_back(TokenId{i});
+  const std::vector<CacheOp> ops = {{.at = 90, .begin = 10, .end = 54}};  // Blocks 1 and 2 go; 6 and 6 slots stay.
+  const RequestId id{1};
+  memory.Begin(id, 0, text, ops);
+  ASSERT_TRUE(memory.Reserve(id, 100));
+  memory.Commit(id, std::span(text).first(90));
+  EXPECT_EQ(memory.DroppedSlots(), 12u);
+  memory.Commit(id, std::span(text).subspan(90));
+  EXPECT_EQ(memory.DroppedSlots(), 12u);
+  memory.End(id);
+  EXPECT_EQ(memory.DroppedSlots(), 0u);
+}
+
 }  // namespace
 }  // namespace kvist::kv

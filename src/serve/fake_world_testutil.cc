@@ -47,7 +47,7 @@ void FakeExecutor::SetGate(bool open) {
     std::lock_guard lock(mutex_);
     open_ = open;
   }
-  if (open) wake_();
+  if (open && wake_) wake_();
 }
 
 void FakeExecutor::Fail(absl::Status status) {
@@ -55,7 +55,7 @@ void FakeExecutor::Fail(absl::Status status) {
     std::lock_guard lock(mutex_);
     failure_ = std::move(status);
   }
-  wake_();
+  if (wake_) wake_();
 }
 
 RunningServer::RunningServer(ServerOptions options, ServedModel model, engine::Engine& engine, const Clock& clock) {

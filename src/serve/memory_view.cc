@@ -85,6 +85,7 @@ std::string MemoryBody(const engine::MemorySnapshot& snapshot) {
                                {"pinned", snapshot.pinned},
                                {"pinned_max", snapshot.pins_max}}},
                              {"empty_slots", snapshot.empty_slots},
+                             {"dropped_slots", snapshot.dropped_slots},
                              {"empty_share", slots == 0 ? 0.0 : static_cast<double>(snapshot.empty_slots) / slots},
                              {"since_start",
                               {{"lookup_tokens", stats.lookup_tokens},

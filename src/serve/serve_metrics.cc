@@ -88,6 +88,8 @@ void ServeMetrics::CollectEngine(std::vector<Sample>& out) const {
   add("kvist_kv_blocks", blocks_help, kGauge, count(used), {{"state", "referenced"}});
   add("kvist_kv_empty_slots", "Tokens that would fit the frames of running requests.", kGauge,
       count(stats.kv_empty_slots));
+  add("kvist_kv_dropped_slots", "Slots in view's blocks of running requests whose tokens were dropped.", kGauge,
+      count(stats.kv_dropped_slots));
   add("kvist_kv_evicted_blocks_total", "Cached blocks whose frame was wanted.", kCounter,
       count(stats.kv_evicted_blocks));
   add("kvist_kv_copied_blocks_total", "Blocks copied because a part of them was shared.", kCounter,

@@ -181,7 +181,7 @@ class Executor {
   virtual std::optional<TimeNs> NextCompletion() const = 0;
 
   /// Called from any thread whenever a step has finished, so that a real-time caller can sleep. Set before the first
-  /// Submit.
+  /// Submit; set to nothing when no step is under way and the caller goes: when that returns, the last call has ended.
   virtual void SetWake(std::function<void()> wake) = 0;
 };
 

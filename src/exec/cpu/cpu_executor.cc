@@ -95,6 +95,11 @@ absl::StatusOr<std::optional<step::StepResult>> CpuExecutor::Poll() {
   return std::optional<step::StepResult>(std::move(result_));
 }
 
+void CpuExecutor::SetWake(std::function<void()> wake) {
+  std::lock_guard lock(wake_mutex_);
+  wake_ = std::move(wake);
+}
+
 void CpuExecutor::RunnerLoop() {
   while (true) {
     State state = state_.load(std::memory_order_acquire);
@@ -105,6 +110,7 @@ void CpuExecutor::RunnerLoop() {
     }
     RunStep();
     if (!state_.compare_exchange_strong(state, State::kDone, std::memory_order_acq_rel)) return;  // Stopped.
+    std::lock_guard lock(wake_mutex_);
     if (wake_) wake_();
   }
 }

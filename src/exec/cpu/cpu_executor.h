@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -49,7 +50,7 @@ class CpuExecutor final : public step::Executor {
   absl::StatusOr<std::optional<step::StepResult>> Poll() override;
   std::optional<TimeNs> NextCompletion() const override { return std::nullopt; }
   void Recycle(step::StepResult&& result) override { spare_ = std::move(result); }
-  void SetWake(std::function<void()> wake) override { wake_ = std::move(wake); }
+  void SetWake(std::function<void()> wake) override;
 
   const Weights& weights() const { return weights_; }
   double load_s() const { return load_s_; }  ///< What loading the weights took.
@@ -91,6 +92,7 @@ class CpuExecutor final : public step::Executor {
   double load_s_ = 0;
   uint64_t step_bytes_ = 0;  ///< Weights that every step reads: all but those of experts.
   std::vector<WorkerScratch> scratch_;
+  std::mutex wake_mutex_;  ///< A result may have been taken before its wake is called: that must not outlive the caller.
   std::function<void()> wake_;
 
   // Handed between the caller and the runner: whoever the state names owns batch_ and result_.
