@@ -31,8 +31,9 @@ function text(count, seed) {
     });
 }
 
-/** Time that the executor has computed so far. */
+/** Time that the executor has computed so far; asked a moment later, as the engine tells it after it has answered. */
 async function stepsMs() {
+    await new Promise((resolve) => setTimeout(resolve, 100));
     const metrics = await (await fetch(`${values.url}/metrics`)).text();
     return 1000 * Number(/^kvist_step_seconds_total\S* (\S+)/m.exec(metrics)[1]);
 }
@@ -51,23 +52,29 @@ async function complete(prompt, {kvist = {}, maxTokens = 1} = {}) {
         cached_tokens: reply.usage.prompt_tokens_details.cached_tokens};
 }
 
+/** Runs and keeps one measurement; long ones tell that they are done. */
+async function measure(name, prompt, options) {
+    result[name] = await complete(prompt, options);
+    console.error(`${name}: ${Math.round(result[name].ms)} ms`);
+}
+
 const history = text(tokens, 1), ask = text(question, 2);
 const before = history.slice(0, begin), after = history.slice(end);
 const result = {tokens, begin, end, question, turn, summary};
-result.first_read = await complete(history);  // The history as it was read and answered.
-result.next_turn = await complete([...history, ...text(turn, 3)]);
-result.dropped = await complete([...history, ...ask], {kvist: {drop: [{begin, end, at: tokens}]}});
-result.whole = await complete([...history, ...ask]);
-result.reread = await complete([...before, ...after, ...ask]);
+await measure("first_read", history);  // The history as it was read and answered.
+await measure("next_turn", [...history, ...text(turn, 3)]);
+await measure("dropped", [...history, ...ask], {kvist: {drop: [{begin, end, at: tokens}]}});
+await measure("whole", [...history, ...ask]);
+await measure("reread", [...before, ...after, ...ask]);
 result.ratio_to_reread = result.reread.ms / result.dropped.ms;
 if (summary > 0) {
     // Written at the end of what is cached, then in place of what it stands for.
-    result.summary_written = await complete([...history, ...text(16, 4)], {maxTokens: summary});
-    result.summary_read = await complete([...before, ...text(summary, 5), ...after, ...ask]);
+    await measure("summary_written", [...history, ...text(16, 4)], {maxTokens: summary});
+    await measure("summary_read", [...before, ...text(summary, 5), ...after, ...ask]);
     result.ratio_to_summary = (result.summary_written.ms + result.summary_read.ms) / result.dropped.ms;
 }
 if (values.cold) {
     const kvist = {cache_salt: String(Math.random())};
-    result.reread_without_cache = await complete([...before, ...after, ...ask], {kvist});
+    await measure("reread_without_cache", [...before, ...after, ...ask], {kvist});
 }
 console.log(JSON.stringify(result));
