@@ -55,9 +55,9 @@ absl::StatusOr<EvalRun> Run(const EvalFlags& flags, runtime::Runtime& runtime,
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
   StatusLine line;
+  const std::string which = flags.drop_share_max > 0 ? Cat(lab::RecallTextName(text), ": ") : "";
   const auto progress = [&](size_t done, size_t correct) {
-    line.Show(fmt::format("{}: {} of {} cases, {} correct, {:.0f} s", lab::RecallTextName(text), done, cases.size(),
-                          correct, seconds()));
+    line.Show(fmt::format("{}{} of {} cases, {} correct, {:.0f} s", which, done, cases.size(), correct, seconds()));
     return !Interrupted();
   };
   KVIST_ASSIGN_OR_RETURN(run.results, lab::RunRecall(*runtime.engine, *runtime.tokenizer, encoder, cases,

@@ -31,6 +31,12 @@ absl::Status BadParam(std::string_view param, std::string_view message) {
   return status;
 }
 
+absl::Status UnknownParam(std::string_view param, std::string_view message) {
+  absl::Status status = absl::NotFoundError(ToAbsl(message));
+  status.SetPayload(kParamPayload, absl::Cord(ToAbsl(param)));
+  return status;
+}
+
 absl::Status WithCode(absl::Status status, std::string_view code) {
   KVIST_CHECK(!status.ok());
   status.SetPayload(kCodePayload, absl::Cord(ToAbsl(code)));

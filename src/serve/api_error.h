@@ -24,6 +24,8 @@ struct ApiError {
 
 /// InvalidArgument about one field of a request.
 absl::Status BadParam(std::string_view param, std::string_view message);
+/// The same as NotFound: the field names what is not here.
+absl::Status UnknownParam(std::string_view param, std::string_view message);
 
 /// `status` with a code for programs. REQUIRES: not OK.
 absl::Status WithCode(absl::Status status, std::string_view code);

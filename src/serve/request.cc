@@ -41,11 +41,9 @@ absl::Status ReadModel(const Fields& body, std::string_view served) {
   std::string model;
   KVIST_RETURN_IF_ERROR(body.Read("model", model));
   if (model.empty() || model == served) return absl::OkStatus();
-  absl::Status status =
-      BadParam("model", Cat("the model '", Shortened(model), "' is not served here; '", served, "' is"));
-  absl::Status not_found = absl::NotFoundError(status.message());
-  status.ForEachPayload([&](absl::string_view name, const absl::Cord& value) { not_found.SetPayload(name, value); });
-  return WithCode(std::move(not_found), "model_not_found");
+  return WithCode(
+      UnknownParam("model", Cat("the model '", Shortened(model), "' is not served here; '", served, "' is")),
+      "model_not_found");
 }
 
 absl::Status ReadStream(const Fields& body, RequestOptions& options) {

@@ -41,9 +41,9 @@ absl::Status ReadCapsule(const Fields& body, const Fields& own, const RequestCon
     const std::shared_ptr<const engine::Capsule> capsule =
         context.find_capsule ? context.find_capsule(generation.cache_namespace, id) : nullptr;
     if (capsule == nullptr) {
-      const absl::Status status = BadParam(
-          place, Cat("'", place, "': there is no capsule '", Shortened(id), "' here; it may have been forgotten"));
-      return WithCode(absl::NotFoundError(status.message()), "capsule_not_found");
+      return WithCode(UnknownParam(place, Cat("'", place, "': there is no capsule '", Shortened(id),
+                                              "' here; it may have been forgotten")),
+                      "capsule_not_found");
     }
     if (output_tokens > capsule->prompt_output_tokens) {
       return BadParam(place, Cat("'", place, ".output_tokens' is ", output_tokens, ", but the capsule has ",
