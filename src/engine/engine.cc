@@ -98,7 +98,7 @@ MemorySnapshot Engine::TakeMemorySnapshot() const {
                           .running = list == &running_,
                           .age_s = Seconds(clock_.Now() - request->arrived_at)};
       if (request->has_memory) {
-        std::vector<kv::ViewSegment> view;
+        std::vector<kv::Segment> view;
         memory_.AppendView(request->id, 0, view);
         entry.tokens_live = memory_.LiveTokens(request->id);
         entry.blocks_own = memory_.BlocksOwn(request->id);
@@ -464,24 +464,19 @@ void Engine::AddSlice(Request& request, uint32_t tokens) {
     if (fits == 0) return;
     tokens = std::min(tokens, fits);
   }
-  if (const std::optional<kv::PendingCopy> copy = memory_.TakeCopy(request.id)) {
-    plan_.block_copies.push_back({copy->source, copy->source_block, copy->target, copy->target_block});
-  }
-  segments_.clear();
-  memory_.AppendView(request.id, tokens, segments_);
+  if (const std::optional<kv::BlockCopy> copy = memory_.TakeCopy(request.id)) plan_.block_copies.push_back(*copy);
+  const auto segments_begin = static_cast<uint32_t>(plan_.segments.size());
+  memory_.AppendView(request.id, tokens, plan_.segments);
   step::Slice slice{.request = request.id,
                     .position = memory_.NextPosition(request.id),
                     .tokens_begin = static_cast<uint32_t>(plan_.tokens.size()),
                     .tokens_count = tokens,
-                    .segments_begin = static_cast<uint32_t>(plan_.segments.size()),
-                    .segments_count = static_cast<uint32_t>(segments_.size()),
+                    .segments_begin = segments_begin,
+                    .segments_count = static_cast<uint32_t>(plan_.segments.size()) - segments_begin,
                     .tail = memory_.SpanOf(request.id),
                     .tail_begin = memory_.TailTokens(request.id),
                     .commit_count = tokens};
   for (uint32_t i = 0; i < tokens; ++i) plan_.tokens.push_back({.known = request.tokens[request.computed + i]});
-  for (const kv::ViewSegment& segment : segments_) {
-    plan_.segments.push_back({segment.span, segment.token_begin, segment.tokens, segment.shift});
-  }
   if (request.computed + tokens == request.known()) {
     slice.sampling = request.input.sampling;
     slice.counts_begin = static_cast<uint32_t>(plan_.counts.size());

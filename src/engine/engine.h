@@ -145,7 +145,6 @@ class Engine {
   std::vector<sched::RequestView> running_views_, waiting_views_;
   sched::StepDecision decision_;
   step::StepPlan plan_;
-  std::vector<kv::ViewSegment> segments_;
   bool in_flight_ = false;
   uint64_t next_step_ = 0;
   EngineStats work_;  ///< Counters as the engine thread sees them.

@@ -74,11 +74,11 @@ std::vector<ContentId> NamesOf(KvMemory& memory, uint64_t id, uint64_t cache_nam
     memory.Commit(request, std::span(tokens).subspan(done, count));
     done += count;
   }
-  std::vector<ViewSegment> view;
+  std::vector<Segment> view;
   memory.AppendView(request, 0, view);
   std::vector<ContentId> names;
-  for (const ViewSegment& segment : view) {
-    for (uint32_t t = 0; t + kBlockTokens <= segment.tokens; t += kBlockTokens) {
+  for (const Segment& segment : view) {
+    for (uint32_t t = 0; t + kBlockTokens <= segment.tokens_count; t += kBlockTokens) {
       const std::optional<ContentId> name = memory.ContentIdOf(segment.span, (segment.token_begin + t) / kBlockTokens);
       if (name) names.push_back(*name);
     }

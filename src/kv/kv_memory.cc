@@ -159,7 +159,7 @@ bool KvMemory::CopyPartial(Sequence& sequence, const PrefixMatch& match, std::sp
   spans_.Append(sequence.tail, *frame);
   sequence.copy_source = spans_.Open();
   spans_.Append(*sequence.copy_source, source);
-  sequence.copy = PendingCopy{*sequence.copy_source, 0, sequence.tail, 0};
+  sequence.copy = BlockCopy{*sequence.copy_source, 0, sequence.tail, 0};
   const std::span<const TokenId> open = tokens.subspan(match.tokens, match.partial_tokens);
   sequence.open_tokens.assign(open.begin(), open.end());
   ++stats_.copied_blocks;
@@ -175,7 +175,7 @@ void KvMemory::EndCopy(Sequence& sequence) {
   ForgetDoomed();
 }
 
-std::optional<PendingCopy> KvMemory::TakeCopy(RequestId id) {
+std::optional<BlockCopy> KvMemory::TakeCopy(RequestId id) {
   return std::exchange(sequences_.at(id).copy, std::nullopt);
 }
 
@@ -350,7 +350,7 @@ RetainOutcome KvMemory::End(RequestId id, const Farewell& farewell) {
   return outcome;
 }
 
-void KvMemory::AppendView(RequestId id, uint32_t new_tokens, std::vector<ViewSegment>& out) const {
+void KvMemory::AppendView(RequestId id, uint32_t new_tokens, std::vector<Segment>& out) const {
   const Sequence& sequence = SequenceOf(id);
   const auto append = [&](uint32_t begin, uint32_t end, int32_t shift) {
     auto piece = std::prev(std::ranges::upper_bound(sequence.pieces, begin, {}, &Piece::text_begin));

@@ -23,6 +23,7 @@
 #include "kv/retention.h"
 #include "kv/span_table.h"
 #include "kv/split_blocks.h"
+#include "kv/view.h"
 
 namespace kvist::kv {
 
@@ -75,22 +76,6 @@ struct CachedText {
   TimeNs forgotten_at = kTimeNever;          ///< The first of them.
 };
 
-/// Part of a view: consecutive tokens of a span, and what to add to their stored positions.
-struct ViewSegment {
-  SpanId span;
-  uint32_t token_begin = 0, tokens = 0;
-  int32_t shift = 0;
-};
-
-/// A block to be duplicated before anything is written to the target.
-struct PendingCopy {
-  SpanId source;
-  uint32_t source_block;
-  SpanId target;
-  uint32_t target_block;
-  friend bool operator==(const PendingCopy&, const PendingCopy&) = default;
-};
-
 /// What a sequence found when it began: consecutive tokens that one earlier sequence had computed.
 struct ReusedPart {
   uint32_t tokens = 0;  ///< Dropped ones included.
@@ -141,14 +126,14 @@ class KvMemory {
   uint32_t YieldPins(uint32_t blocks, TimeNs now);
 
   /// Appends the view of a sequence with `new_tokens` more tokens, which are reserved. In order of the text.
-  void AppendView(RequestId id, uint32_t new_tokens, std::vector<ViewSegment>& out) const;
+  void AppendView(RequestId id, uint32_t new_tokens, std::vector<Segment>& out) const;
   /// The span that receives new keys and values, and the index in it of the next token.
   SpanId SpanOf(RequestId id) const { return SequenceOf(id).tail; }
   uint32_t TailTokens(RequestId id) const;
   /// Rotary position of the next token.
   uint32_t NextPosition(RequestId id) const { return SequenceOf(id).live.next_position(); }
   /// The block to be copied before the next step of the sequence. Asked once.
-  std::optional<PendingCopy> TakeCopy(RequestId id);
+  std::optional<BlockCopy> TakeCopy(RequestId id);
 
   /// Splits a block of somebody's view: its pages may be taken away and moved one by one from now on. They stay where
   /// they are. When nobody references the block any more it is forgotten, not cached.
@@ -158,11 +143,11 @@ class KvMemory {
   void DropPages(SpanId span, uint32_t block, std::span<const uint32_t> pages);
   /// Places for pages of a split block (all present) elsewhere, beside each other where possible. The copy goes into a
   /// step's plan; once that step is done, FinishMove. @return nullopt when there are no frames.
-  std::optional<PendingCopy> MovePages(SpanId span, uint32_t block, std::span<const uint32_t> pages);
+  std::optional<BlockCopy> MovePages(SpanId span, uint32_t block, std::span<const uint32_t> pages);
   /// A frame for a split block, all of whose pages are present, as a whole; as MovePages.
-  std::optional<PendingCopy> MergeBlock(SpanId span, uint32_t block);
+  std::optional<BlockCopy> MergeBlock(SpanId span, uint32_t block);
   /// The bytes were copied: from now on they are read from there. REQUIRES: no step is under way.
-  void FinishMove(const PendingCopy& copy);
+  void FinishMove(const BlockCopy& copy);
 
   /// The name of a cached block by content; nothing for one that is not in the tree.
   std::optional<ContentId> ContentIdOf(SpanId span, uint32_t block) const {
@@ -214,7 +199,7 @@ class KvMemory {
     uint32_t ops_applied = 0;
     NodeId anchor{};
     std::vector<TokenId> open_tokens;   ///< Committed tokens of the block that is not full yet.
-    std::optional<PendingCopy> copy;    ///< Until asked for.
+    std::optional<BlockCopy> copy;      ///< Until asked for.
     std::optional<ReusedPart> copied;   ///< Where the beginning of the tail is from.
     std::optional<SpanId> copy_source;  ///< Holds the source's frame until the copy is made.
 
@@ -223,7 +208,7 @@ class KvMemory {
   };
 
   struct Move {
-    PendingCopy copy;
+    BlockCopy copy;
     FrameId table;  ///< Of the source.
   };
 
@@ -235,7 +220,7 @@ class KvMemory {
   void ReleaseEmptied();
   void Relocate(const BlockPlace& place, FrameId from, const PageEntry& entry);
   bool IsMoving(FrameId table) const;
-  std::optional<PendingCopy> StartMove(const BlockPlace& from, FrameId table, const PageEntry& target);
+  std::optional<BlockCopy> StartMove(const BlockPlace& from, FrameId table, const PageEntry& target);
   PrefixMatch FindUsable(NodeId root, const TextKey& text);
   void ExtendByOpenBlock(const Sequence& like, NodeId root, const TextKey& text, PrefixMatch& match) const;
   bool StartOn(Sequence& sequence, std::span<const TokenId> tokens, const Sequence* like);

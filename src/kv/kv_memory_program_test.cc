@@ -203,7 +203,7 @@ class World {
     if (left == 0) return;
     const uint32_t count = std::min(1 + static_cast<uint32_t>(prng_.Below(left)), memory_.TokensUntilOp(request));
     if (!memory_.Reserve(request, sequence.computed + count)) return;
-    if (const std::optional<PendingCopy> copy = memory_.TakeCopy(request)) Copy(*copy);
+    if (const std::optional<BlockCopy> copy = memory_.TakeCopy(request)) Copy(*copy);
     sequence.copied = true;
     const uint32_t tail = memory_.TailTokens(request), position = memory_.NextPosition(request);
     for (uint32_t i = 0; i < count; ++i) {
@@ -294,12 +294,13 @@ class World {
   void SplitOrMove() {
     uint64_t id;
     Sequence& sequence = Any(&id);
-    std::vector<ViewSegment> view;
+    std::vector<Segment> view;
     memory_.AppendView(RequestId{id}, 0, view);
     if (view.empty() || !sequence.copied) return;
-    const ViewSegment& segment = view[prng_.Below(view.size())];
-    if (segment.tokens == 0) return;
-    const uint32_t block = static_cast<uint32_t>(segment.token_begin + prng_.Below(segment.tokens)) / kBlockTokens;
+    const Segment& segment = view[prng_.Below(view.size())];
+    if (segment.tokens_count == 0) return;
+    const uint32_t block =
+        static_cast<uint32_t>(segment.token_begin + prng_.Below(segment.tokens_count)) / kBlockTokens;
     if (memory_.spans().At(segment.span, block).state != PageState::kSplit) {
       memory_.SplitBlock(segment.span, block);
       return;
@@ -309,7 +310,7 @@ class World {
       if (prng_.Below(2) == 0) pages.push_back(page);
     }
     const bool merge = prng_.Below(2) == 0;
-    const std::optional<PendingCopy> copy =
+    const std::optional<BlockCopy> copy =
         merge ? memory_.MergeBlock(segment.span, block) : memory_.MovePages(segment.span, block, pages);
     if (!copy) return;
     Copy(*copy);
@@ -322,7 +323,7 @@ class World {
     moves_.erase(moves_.begin());
   }
 
-  void Copy(const PendingCopy& copy) {
+  void Copy(const BlockCopy& copy) {
     for (uint32_t page = 0; page < kLayout.pages(); ++page) {
       for (uint32_t i = 0; i < kBlockTokens; ++i) {
         Slot* target = At(copy.target, copy.target_block * kBlockTokens + i, page);
@@ -347,22 +348,23 @@ class World {
 
   void CheckView(uint64_t id, const Sequence& sequence) {
     if (!sequence.copied) return;
-    std::vector<ViewSegment> segments;
+    std::vector<Segment> segments;
     memory_.AppendView(RequestId{id}, 0, segments);
     uint32_t next = 0;
     const std::vector<Token> expected = ViewOf(sequence.text, sequence.computed, &next);
     ASSERT_EQ(memory_.NextPosition(RequestId{id}), next);
     ASSERT_EQ(memory_.LiveTokens(RequestId{id}), expected.size());
     size_t i = 0;
-    for (const ViewSegment& segment : segments) {
-      for (uint32_t t = 0; t < segment.tokens; ++t, ++i) {
+    for (const Segment& segment : segments) {
+      for (uint32_t t = 0; t < segment.tokens_count; ++t, ++i) {
         ASSERT_LT(i, expected.size());
         const uint64_t value = ValueOf(sequence.text, expected[i].index);
         for (uint32_t page = 0; page < kLayout.pages(); ++page) {
           const Slot* slot = At(segment.span, segment.token_begin + t, page);
           ASSERT_NE(slot, nullptr);
           ASSERT_EQ(slot->value, Mix64(value + page)) << "token " << expected[i].index;
-          ASSERT_EQ(int64_t{slot->position} + segment.shift, expected[i].position) << "token " << expected[i].index;
+          ASSERT_EQ(int64_t{slot->position} + segment.position_shift, expected[i].position)
+              << "token " << expected[i].index;
         }
       }
     }
@@ -386,7 +388,7 @@ class World {
   std::map<uint64_t, Sequence> live_;
   std::map<uint64_t, size_t> applied_;
   std::vector<Text> finished_;
-  std::vector<PendingCopy> moves_;
+  std::vector<BlockCopy> moves_;
   uint64_t next_id_ = 1, holes_passed_ = 0, forks_ = 0, moved_ = 0, merged_ = 0;
 };
 

@@ -46,8 +46,8 @@ void KvMemory::ReleaseEmptied() {
   emptied_.clear();
 }
 
-std::optional<PendingCopy> KvMemory::StartMove(const BlockPlace& from, FrameId table, const PageEntry& target) {
-  const PendingCopy copy{from.span, from.block, spans_.Open(), 0};
+std::optional<BlockCopy> KvMemory::StartMove(const BlockPlace& from, FrameId table, const PageEntry& target) {
+  const BlockCopy copy{from.span, from.block, spans_.Open(), 0};
   spans_.Append(copy.target, target);
   // Whatever becomes of the sequences meanwhile, both sides stay until the move is over.
   spans_.Hold(from.span);
@@ -56,7 +56,7 @@ std::optional<PendingCopy> KvMemory::StartMove(const BlockPlace& from, FrameId t
   return copy;
 }
 
-std::optional<PendingCopy> KvMemory::MovePages(SpanId span, uint32_t block, std::span<const uint32_t> pages) {
+std::optional<BlockCopy> KvMemory::MovePages(SpanId span, uint32_t block, std::span<const uint32_t> pages) {
   const BlockPlace from = spans_.Locate(span, block);
   const FrameId table = spans_.FrameOf(span, block);
   KVIST_CHECK(IsPageTable(table));
@@ -72,7 +72,7 @@ std::optional<PendingCopy> KvMemory::MovePages(SpanId span, uint32_t block, std:
                    {.frame = split_->Place(pages), .state = PageState::kSplit, .codec = split_->layout().type()});
 }
 
-std::optional<PendingCopy> KvMemory::MergeBlock(SpanId span, uint32_t block) {
+std::optional<BlockCopy> KvMemory::MergeBlock(SpanId span, uint32_t block) {
   const BlockPlace from = spans_.Locate(span, block);
   const FrameId table = spans_.FrameOf(span, block);
   KVIST_CHECK(IsPageTable(table));
@@ -84,7 +84,7 @@ std::optional<PendingCopy> KvMemory::MergeBlock(SpanId span, uint32_t block) {
   return StartMove(from, table, {.frame = *frame, .state = PageState::kOpen, .codec = split_->layout().type()});
 }
 
-void KvMemory::FinishMove(const PendingCopy& copy) {
+void KvMemory::FinishMove(const BlockCopy& copy) {
   const auto it = std::ranges::find(moves_, copy, &Move::copy);
   KVIST_CHECK(it != moves_.end());
   const FrameId table = it->table, target = spans_.FrameOf(copy.target, 0);

@@ -45,7 +45,7 @@ TEST(SplitBlocks, PagesStayWhereTheyAreUntilTheyAreMoved) {
               (PageEntry{.frame = frame, .slot = static_cast<uint16_t>(page), .state = PageState::kSealed}));
   }
   const std::vector<uint32_t> one = {5};
-  const std::optional<PendingCopy> copy = f.memory.MovePages(f.span, 0, one);
+  const std::optional<BlockCopy> copy = f.memory.MovePages(f.span, 0, one);
   ASSERT_TRUE(copy.has_value());
   f.memory.CheckInvariants();
   EXPECT_EQ(f.Page(0, 5).frame, frame);  // Until the bytes are there.
@@ -66,7 +66,7 @@ TEST(SplitBlocks, WhatIsLeftOfSomeBlocksFitsTheFramesOfFewer) {
   }
   EXPECT_EQ(f.memory.counts().referenced, 5u);
   for (uint32_t block = 1; block < 4; ++block) {
-    const std::optional<PendingCopy> copy = f.memory.MovePages(f.span, block, Range(0, lanes));
+    const std::optional<BlockCopy> copy = f.memory.MovePages(f.span, block, Range(0, lanes));
     ASSERT_TRUE(copy.has_value());
     f.memory.FinishMove(*copy);
     f.memory.CheckInvariants();
@@ -96,7 +96,7 @@ TEST(SplitBlocks, AreForgottenWhenNobodyReferencesThem) {
 TEST(SplitBlocks, PutTogetherTheyAreCachedAgain) {
   Filled f(3);
   ASSERT_TRUE(f.memory.SplitBlock(f.span, 1));
-  const std::optional<PendingCopy> copy = f.memory.MergeBlock(f.span, 1);
+  const std::optional<BlockCopy> copy = f.memory.MergeBlock(f.span, 1);
   ASSERT_TRUE(copy.has_value());
   EXPECT_FALSE(f.memory.MergeBlock(f.span, 1).has_value());  // Under way.
   EXPECT_FALSE(f.memory.MovePages(f.span, 1, Range(0, 1)).has_value());
@@ -156,7 +156,7 @@ TEST(SplitBlocks, OneTableForAllWhoSeeTheBlock) {
   EXPECT_EQ(memory.spans().FrameOf(first, 0), memory.spans().FrameOf(second, 0));
   memory.End(RequestId{1});
   memory.CheckInvariants();
-  const std::optional<PendingCopy> copy = memory.MovePages(second, 0, Range(3, 9));
+  const std::optional<BlockCopy> copy = memory.MovePages(second, 0, Range(3, 9));
   ASSERT_TRUE(copy.has_value());
   memory.End(RequestId{2});
   memory.CheckInvariants();

@@ -13,17 +13,12 @@
 
 #include "absl/status/statusor.h"
 #include "base/units.h"
+#include "kv/view.h"
 
 namespace kvist::step {
 
-/// Part of a span that a slice may read, in view order. It may begin and end inside blocks, and a block may appear in
-/// several segments. Segments that go on where the one before ended, with the same shift, are as one.
-struct Segment {
-  SpanId span;
-  uint32_t token_begin;  ///< First token inside the span.
-  uint32_t tokens_count;
-  int32_t position_shift = 0;  ///< Added to the stored rotary position when keys are read; 0 = none.
-};
+using kv::BlockCopy;
+using kv::Segment;
 
 /// A token known to the planner, or one that an earlier step will have sampled.
 struct TokenRef {
@@ -93,16 +88,6 @@ struct PageCopy {
   uint16_t needed_by_layer;          ///< Layers before it may run while the copy is under way.
 };
 
-/// Duplicate of one hot block, made before the step's first layer: copy on write of a block whose first tokens are
-/// shared. Bytes of later tokens of the block are copied too and mean nothing. Copies are made as if one by one, in
-/// order. Pages of a split target that have no place are left out.
-struct BlockCopy {
-  SpanId source;
-  uint32_t source_block;
-  SpanId target;
-  uint32_t target_block;
-};
-
 /// Plain data that owns its storage: recorded, replayed, diffed, fuzzed, or sent to another process.
 struct StepPlan {
   StepId id;
@@ -110,11 +95,11 @@ struct StepPlan {
   std::vector<TokenRef> tokens;   ///< [num_tokens] slice-major.
   std::vector<Segment> segments;  ///< [sum(segments_count)] slice-major.
   std::vector<PageCopy> copies;
-  std::vector<BlockCopy> block_copies;
-  std::vector<TokenCount> counts;      ///< [sum(counts_count)]
-  std::vector<TokenBias> biases;       ///< [sum(biases_count)]
-  std::vector<TokenId> score_targets;  ///< [sum(scores_count)] tokens whose log probability is wanted.
-  std::vector<ViewRange> mass_ranges;  ///< [sum(mass_count)] parts of views whose attention mass is wanted.
+  std::vector<BlockCopy> block_copies;  ///< Made before the step's first layer, as if one by one, in order.
+  std::vector<TokenCount> counts;       ///< [sum(counts_count)]
+  std::vector<TokenBias> biases;        ///< [sum(biases_count)]
+  std::vector<TokenId> score_targets;   ///< [sum(scores_count)] tokens whose log probability is wanted.
+  std::vector<ViewRange> mass_ranges;   ///< [sum(mass_count)] parts of views whose attention mass is wanted.
 
   /// Empties every list and keeps the capacity.
   void Clear();

@@ -38,12 +38,12 @@ class World {
 
   /// The next `count` tokens of each sequence in one step. @return  their logits, sequence by sequence.
   std::vector<float> Step(const std::vector<RequestId>& ids, uint32_t count,
-                          const std::vector<kv::PendingCopy>& moves = {}) {
+                          const std::vector<kv::BlockCopy>& moves = {}) {
     const step::StepResult result = executor_.Execute(Plan(ids, count, moves));
     for (const RequestId id : ids) {
       memory().Commit(id, std::span(TextOf(id)).subspan(memory().CommittedTokens(id), count));
     }
-    for (const kv::PendingCopy& move : moves) memory().FinishMove(move);
+    for (const kv::BlockCopy& move : moves) memory().FinishMove(move);
     memory().CheckInvariants();
     return result.logits;
   }
@@ -54,32 +54,27 @@ class World {
  private:
   const std::vector<TokenId>& TextOf(RequestId id) const { return texts_[id.value - 1]; }
 
-  step::StepPlan Plan(const std::vector<RequestId>& ids, uint32_t count, const std::vector<kv::PendingCopy>& moves) {
+  step::StepPlan Plan(const std::vector<RequestId>& ids, uint32_t count, const std::vector<kv::BlockCopy>& moves) {
     step::StepPlan plan;
     for (const RequestId id : ids) {
       const uint32_t done = memory().CommittedTokens(id);
       EXPECT_TRUE(memory().Reserve(id, done + count));
-      if (const auto copy = memory().TakeCopy(id)) {
-        plan.block_copies.push_back({copy->source, copy->source_block, copy->target, copy->target_block});
-      }
-      std::vector<kv::ViewSegment> view;
-      memory().AppendView(id, count, view);
+      if (const auto copy = memory().TakeCopy(id)) plan.block_copies.push_back(*copy);
+      const auto segments_begin = static_cast<uint32_t>(plan.segments.size());
+      memory().AppendView(id, count, plan.segments);
       plan.slices.push_back({.request = id,
                              .position = done,
                              .tokens_begin = static_cast<uint32_t>(plan.tokens.size()),
                              .tokens_count = count,
-                             .segments_begin = static_cast<uint32_t>(plan.segments.size()),
-                             .segments_count = static_cast<uint32_t>(view.size()),
+                             .segments_begin = segments_begin,
+                             .segments_count = static_cast<uint32_t>(plan.segments.size()) - segments_begin,
                              .tail = memory().SpanOf(id),
                              .tail_begin = memory().TailTokens(id),
                              .commit_count = count,
                              .logits_rows = count});
-      for (const kv::ViewSegment& s : view) plan.segments.push_back({s.span, s.token_begin, s.tokens, s.shift});
       for (uint32_t t = 0; t < count; ++t) plan.tokens.push_back({TextOf(id)[done + t]});
     }
-    for (const kv::PendingCopy& move : moves) {
-      plan.block_copies.push_back({move.source, move.source_block, move.target, move.target_block});
-    }
+    plan.block_copies.insert(plan.block_copies.end(), moves.begin(), moves.end());
     return plan;
   }
 
@@ -97,7 +92,7 @@ std::vector<float> DecodeTwo(World& world, bool splits) {
   world.Step({first}, 90);
   const RequestId second = world.Begin(other);
   EXPECT_EQ(world.memory().CommittedTokens(second), 560u);
-  const auto decode = [&](const std::vector<kv::PendingCopy>& moves) {
+  const auto decode = [&](const std::vector<kv::BlockCopy>& moves) {
     const std::vector<float> rows = world.Step({first, second}, 1, moves);
     logits.insert(logits.end(), rows.begin(), rows.end());
   };
@@ -107,7 +102,7 @@ std::vector<float> DecodeTwo(World& world, bool splits) {
   std::iota(blocks.begin(), blocks.end(), 0u);
   const uint32_t steps = 24;
   for (uint32_t step = 0; step < steps; ++step) {
-    std::vector<kv::PendingCopy> moves;
+    std::vector<kv::BlockCopy> moves;
     if (splits && step == 1) {
       for (const uint32_t block : blocks) EXPECT_TRUE(memory.SplitBlock(span, block));
     }
