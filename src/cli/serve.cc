@@ -67,7 +67,7 @@ serve::ServedModel ServedModelOf(const runtime::Runtime& runtime, const ChatEnco
 
 void LogMemory(const runtime::Runtime& runtime, uint64_t free_bytes) {
   const step::ExecutorLimits& limits = runtime.executor->Limits();
-  const uint64_t tokens = runtime.engine->Stats().kv_frames * limits.block_tokens;
+  const uint64_t tokens = uint64_t{runtime.engine->Stats().kv.frames.total()} * limits.block_tokens;
   spdlog::info("KV memory: {} for {} tokens in {}, from {} free", FormatByteSize(runtime.kv_bytes), FormatCount(tokens),
                KvTypeName(runtime.kv_type), FormatByteSize(free_bytes));
   if (runtime.engine->context_tokens_max() < limits.context_tokens_max) {

@@ -7,6 +7,20 @@
 #include "base/status.h"
 
 namespace kvist::engine {
+namespace {
+
+using Requests = std::vector<std::unique_ptr<Request>>;
+
+/// Takes a request out of a list; nullptr when it is not there.
+std::unique_ptr<Request> TakeFrom(Requests& list, RequestId id) {
+  const auto it = std::ranges::find(list, id, [](const auto& r) { return r->id; });
+  if (it == list.end()) return nullptr;
+  std::unique_ptr<Request> request = std::move(*it);
+  list.erase(it);
+  return request;
+}
+
+}  // namespace
 
 Engine::Engine(step::Executor& executor, kv::KvMemory& memory, sched::SchedulerPolicy& policy,
                const Tokenizer& tokenizer, const Clock& clock, const EngineOptions& options)
@@ -77,17 +91,8 @@ void Engine::Snapshot(RequestId id, std::function<void(std::optional<Capsule>)> 
 }
 
 MemorySnapshot Engine::TakeMemorySnapshot() const {
-  MemorySnapshot snapshot{.frames = memory_.counts(),
-                          .stats = memory_.stats(),
-                          .empty_slots = memory_.EmptySlots(),
-                          .dropped_slots = memory_.DroppedSlots(),
-                          .now = clock_.Now(),
-                          .low = memory_.retention().count(kv::Retention::kLow),
-                          .high = memory_.retention().count(kv::Retention::kHigh),
-                          .pinned = memory_.retention().count(kv::Retention::kPinned),
-                          .pins_max = memory_.retention().pins_max(),
-                          .nodes = memory_.Describe(),
-                          .requests = {}};
+  MemorySnapshot snapshot{
+      .figures = memory_.Figures(), .now = clock_.Now(), .nodes = memory_.Describe(), .requests = {}};
   for (const auto* list : {&running_, &waiting_}) {
     for (const auto& request : *list) {
       RequestMemory entry{.id = request->id,
@@ -251,42 +256,37 @@ void Engine::ApplyCancel(RequestId id) {
 }
 
 void Engine::Finish(RequestId id, FinishReason reason, absl::Status status) {
-  for (auto* list : {&running_, &waiting_}) {
-    auto it = std::ranges::find(*list, id, [](const auto& r) { return r->id; });
-    if (it == list->end()) continue;
-    std::unique_ptr<Request> request = std::move(*it);
-    list->erase(it);
-    std::shared_ptr<const RequestTrace> trace = request->sink ? TraceAtEnd(*request) : nullptr;
-    if (request->has_memory) EndMemory(*request, /*may_pin=*/true);
-    switch (reason) {
-      case FinishReason::kStop:
-        ++work_.finished_stop;
-        break;
-      case FinishReason::kLength:
-        ++work_.finished_length;
-        break;
-      case FinishReason::kCancelled:
-        ++work_.finished_cancelled;
-        break;
-      case FinishReason::kError:
-        ++work_.finished_error;
-        break;
-      case FinishReason::kNone:
-        break;
-    }
-    if (request->sink) {
-      GenerationEvent event{
-          .id = id, .finish = reason, .status = std::move(status), .usage = request->usage, .trace = std::move(trace)};
-      request->text.Finish();
-      request->text.TakeReady(event);
-      if (request->input.want_capsule && (reason == FinishReason::kStop || reason == FinishReason::kLength)) {
-        event.capsule = std::make_shared<const Capsule>(request->Snapshot());
-      }
-      event.range_mass = std::move(request->range_mass);
-      request->sink(std::move(event));
-    }
-    return;
+  std::unique_ptr<Request> request = TakeFrom(running_, id);
+  if (request == nullptr) request = TakeFrom(waiting_, id);
+  if (request == nullptr) return;
+  std::shared_ptr<const RequestTrace> trace = request->sink ? TraceAtEnd(*request) : nullptr;
+  if (request->has_memory) EndMemory(*request, /*may_pin=*/true);
+  switch (reason) {
+    case FinishReason::kStop:
+      ++work_.finished_stop;
+      break;
+    case FinishReason::kLength:
+      ++work_.finished_length;
+      break;
+    case FinishReason::kCancelled:
+      ++work_.finished_cancelled;
+      break;
+    case FinishReason::kError:
+      ++work_.finished_error;
+      break;
+    case FinishReason::kNone:
+      break;
   }
+  if (!request->sink) return;
+  GenerationEvent event{
+      .id = id, .finish = reason, .status = std::move(status), .usage = request->usage, .trace = std::move(trace)};
+  request->text.Finish();
+  request->text.TakeReady(event);
+  if (request->input.want_capsule && (reason == FinishReason::kStop || reason == FinishReason::kLength)) {
+    event.capsule = std::make_shared<const Capsule>(request->Snapshot());
+  }
+  event.range_mass = std::move(request->range_mass);
+  request->sink(std::move(event));
 }
 
 void Engine::FailAll(const absl::Status& status) {
@@ -369,9 +369,7 @@ void Engine::Preempt(Request& request) {
   request.trace.preempted_since = clock_.Now();
   SetBlocksSpared(request);  // The text has grown.
   ++work_.preemptions;
-  auto it = std::ranges::find(running_, request.id, [](const auto& r) { return r->id; });
-  std::unique_ptr<Request> moved = std::move(*it);
-  running_.erase(it);
+  std::unique_ptr<Request> moved = TakeFrom(running_, request.id);
   auto later = std::ranges::find_if(waiting_, [&](const auto& r) { return r->id > moved->id; });
   waiting_.insert(later, std::move(moved));
 }
@@ -451,9 +449,7 @@ void Engine::Begin(Request& request) {
     work_.prompt_tokens += request.usage.prompt_tokens;
     work_.cached_tokens += request.usage.cached_tokens;
   }
-  const auto it = std::ranges::find(waiting_, request.id, [](const auto& r) { return r->id; });
-  running_.push_back(std::move(*it));
-  waiting_.erase(it);
+  running_.push_back(TakeFrom(waiting_, request.id));
 }
 
 /// When there are no frames for it, the request has no part in this step.
@@ -502,23 +498,7 @@ void Engine::AddSlice(Request& request, uint32_t tokens) {
 void Engine::PublishStats() {
   work_.running = running_.size();
   work_.waiting = waiting_.size();
-  work_.kv_frames = memory_.frames_count();
-  const kv::FrameCounts counts = memory_.counts();
-  work_.kv_frames_free = counts.free;
-  work_.kv_frames_cached = counts.cached;
-  work_.kv_evicted_blocks = memory_.stats().evicted_blocks;
-  work_.kv_copied_blocks = memory_.stats().copied_blocks;
-  work_.kv_dropped_tokens = memory_.stats().dropped_tokens;
-  work_.kv_empty_slots = memory_.EmptySlots();
-  work_.kv_dropped_slots = memory_.DroppedSlots();
-  const kv::RetentionBook& retention = memory_.retention();
-  work_.kv_low = retention.count(kv::Retention::kLow);
-  work_.kv_high = retention.count(kv::Retention::kHigh);
-  work_.kv_pinned = retention.count(kv::Retention::kPinned);
-  work_.kv_pins_max = retention.pins_max();
-  work_.kv_pins_refused = memory_.stats().pins_refused;
-  work_.kv_pins_yielded = memory_.stats().pins_yielded;
-  work_.kv_forgotten_blocks = memory_.stats().forgotten_blocks;
+  work_.kv = memory_.Figures();
   std::lock_guard lock(mutex_);
   stats_ = work_;
 }

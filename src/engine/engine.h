@@ -40,20 +40,10 @@ struct EngineStats {
   uint64_t steps = 0, preemptions = 0;
   uint64_t prompt_tokens = 0, cached_tokens = 0, computed_tokens = 0, generated_tokens = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
-  uint64_t kv_frames = 0, kv_frames_free = 0, kv_frames_cached = 0;
-  uint64_t kv_evicted_blocks = 0;                   ///< Cached ones whose frame was wanted.
-  uint64_t kv_copied_blocks = 0;                    ///< On write: part of a block was shared.
-  uint64_t kv_dropped_tokens = 0;                   ///< By operations on the cache.
-  uint64_t kv_empty_slots = 0;                      ///< Tokens that would fit frames of running sequences.
-  uint64_t kv_dropped_slots = 0;                    ///< Of blocks in view of these: tokens that were dropped.
-  uint64_t kv_low = 0, kv_high = 0, kv_pinned = 0;  ///< Blocks of these retention classes.
-  uint64_t kv_pins_max = 0;
-  uint64_t kv_pins_refused = 0;      ///< Blocks kept as "high" because too many were pinned.
-  uint64_t kv_pins_yielded = 0;      ///< Pins that gave way to a request that was alone.
-  uint64_t kv_forgotten_blocks = 0;  ///< Their time was over.
-  uint64_t waited_for_prefix = 0;    ///< Requests held back while another computed their beginning.
-  uint64_t step_ns = 0;              ///< Sum of step times.
-  TimeNs last_step_at{0};            ///< Start of the running step, or end of the last one.
+  kv::MemoryFigures kv;
+  uint64_t waited_for_prefix = 0;  ///< Requests held back while another computed their beginning.
+  uint64_t step_ns = 0;            ///< Sum of step times.
+  TimeNs last_step_at{0};          ///< Start of the running step, or end of the last one.
 };
 
 class Engine {

@@ -60,18 +60,18 @@ TEST(EngineRetention, ForgetsOnTimeWithoutAnythingElseToDo) {
   EXPECT_FALSE(bench.engine().RunOnce());
   clock.AdvanceTo(TimeNs{5 * kSecond});
   EXPECT_TRUE(bench.engine().RunOnce());
-  EXPECT_EQ(bench.engine().Stats().kv_frames_free, 64u);
-  EXPECT_EQ(bench.engine().Stats().kv_forgotten_blocks, 13u);
+  EXPECT_EQ(bench.engine().Stats().kv.frames.free, 64u);
+  EXPECT_EQ(bench.engine().Stats().kv.totals.forgotten_blocks, 13u);
 }
 
 TEST(EngineRetention, AnIdleEngineOnItsThreadWakesUpToForget) {
   Bench bench({.frames = 64});
   bench.Submit(Greedy(RandomPrompt(200, 1), {{.for_ns = kSecond / 20, .forget = true}}));
   bench.engine().Start();
-  for (int i = 0; i < 10000 && bench.engine().Stats().kv_forgotten_blocks == 0; ++i) {
+  for (int i = 0; i < 10000 && bench.engine().Stats().kv.totals.forgotten_blocks == 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  EXPECT_EQ(bench.engine().Stats().kv_frames_free, 64u);
+  EXPECT_EQ(bench.engine().Stats().kv.frames.free, 64u);
   bench.engine().Stop(/*drain=*/true);
 }
 
@@ -88,12 +88,12 @@ TEST(EngineRetention, PinsNeverMakeARequestImpossible) {
   for (const double share : {0.5, 1.0}) {
     Bench bench({.frames = 32, .pin_share = share});
     bench.Solo(Greedy(RandomPrompt(490, 1), {Pin()}));
-    EXPECT_EQ(bench.engine().Stats().kv_pinned, share == 1.0 ? 31u : 16u);
+    EXPECT_EQ(bench.engine().Stats().kv.pinned, share == 1.0 ? 31u : 16u);
     const GenerationRequest large = Greedy(RandomPrompt(480, 2), {}, 30);
     const Answer answer = bench.Solo(large);
     EXPECT_EQ(answer.finish, FinishReason::kLength);
     EXPECT_EQ(answer.tokens, Bench({}).Solo(large).tokens);
-    EXPECT_GT(bench.engine().Stats().kv_pins_yielded, 0u);
+    EXPECT_GT(bench.engine().Stats().kv.totals.pins_yielded, 0u);
     bench.ExpectNoLeak();
   }
 }
@@ -109,8 +109,8 @@ TEST(EngineRetention, PinsYieldOnlyToWhoIsAlone) {
   for (size_t i = 0; i < ids.size(); ++i) {
     EXPECT_EQ(bench.Of(ids[i]).tokens, Bench({}).Solo(requests[i]).tokens) << i;
   }
-  EXPECT_EQ(bench.engine().Stats().kv_pins_yielded, 0u);
-  EXPECT_EQ(bench.engine().Stats().kv_pinned, 24u);
+  EXPECT_EQ(bench.engine().Stats().kv.totals.pins_yielded, 0u);
+  EXPECT_EQ(bench.engine().Stats().kv.pinned, 24u);
   bench.ExpectNoLeak();
 }
 
@@ -125,7 +125,7 @@ TEST(EngineRetention, WhoIsPreemptedIsKeptButNotPinnedUntilItEnds) {
   for (size_t i = 0; i < ids.size(); ++i) {
     EXPECT_EQ(bench.Of(ids[i]).tokens, Bench({}).Solo(requests[i]).tokens) << i;
   }
-  EXPECT_LE(bench.engine().Stats().kv_pinned, 20u);
+  EXPECT_LE(bench.engine().Stats().kv.pinned, 20u);
   bench.ExpectNoLeak();
 }
 
@@ -174,7 +174,7 @@ TEST(EngineRetention, NoAnswerDependsOnWhatOthersWishToBeKept) {
     for (const auto& [id, text] : ids) ASSERT_EQ(bench.Of(id).tokens, expected[text]) << round;
     clock.AdvanceTo(clock.Now() + static_cast<int64_t>(prng.Below(5)) * kSecond);
   }
-  EXPECT_GT(bench.engine().Stats().kv_forgotten_blocks, 0u);
+  EXPECT_GT(bench.engine().Stats().kv.totals.forgotten_blocks, 0u);
   EXPECT_GT(bench.engine().Stats().cached_tokens, 1000u);
   bench.ExpectNoLeak();
 }

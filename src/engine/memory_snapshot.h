@@ -25,13 +25,8 @@ struct RequestMemory {
 };
 
 struct MemorySnapshot {
-  kv::FrameCounts frames;
-  kv::KvMemoryStats stats;
-  uint64_t empty_slots = 0;    ///< Tokens that would fit frames of running sequences.
-  uint64_t dropped_slots = 0;  ///< Of blocks in view: their tokens have been dropped.
+  kv::MemoryFigures figures;
   TimeNs now{0};
-  uint32_t low = 0, high = 0, pinned = 0;  ///< Blocks of these retention classes.
-  uint32_t pins_max = 0;
   std::vector<kv::CachedText> nodes;
   std::vector<RequestMemory> requests;  ///< Running ones first.
 };

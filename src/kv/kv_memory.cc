@@ -393,23 +393,21 @@ uint32_t KvMemory::BlocksOwn(RequestId id) const {
   return spans_.BlocksOf(SequenceOf(id).tail);
 }
 
-uint64_t KvMemory::DroppedSlots() const {
-  uint64_t slots = 0;
+MemoryFigures KvMemory::Figures() const {
+  MemoryFigures figures{.frames = counts(),
+                        .totals = stats_,
+                        .low = book_.count(Retention::kLow),
+                        .high = book_.count(Retention::kHigh),
+                        .pinned = book_.count(Retention::kPinned),
+                        .pins_max = book_.pins_max()};
   for (const auto& [id, sequence] : sequences_) {
     const LiveText& live = sequence.live;
     const uint32_t tokens = live.tokens(), last = tokens / kBlockTokens * kBlockTokens;
     const uint32_t beyond = tokens > last && live.AnyLive(last, tokens) ? last + kBlockTokens - tokens : 0;
-    slots += uint64_t{live.LiveBlocks()} * kBlockTokens - live.live_tokens() - beyond;
+    figures.empty_slots += uint64_t{BlocksOwn(id)} * kBlockTokens - (tokens - sequence.tail_begin());
+    figures.dropped_slots += uint64_t{live.LiveBlocks()} * kBlockTokens - live.live_tokens() - beyond;
   }
-  return slots;
-}
-
-uint64_t KvMemory::EmptySlots() const {
-  uint64_t slots = 0;
-  for (const auto& [id, sequence] : sequences_) {
-    slots += uint64_t{BlocksOwn(id)} * kBlockTokens - (sequence.live.tokens() - sequence.tail_begin());
-  }
-  return slots;
+  return figures;
 }
 
 void KvMemory::CheckInvariants() const {

@@ -56,6 +56,17 @@ struct KvMemoryStats {
   uint64_t pins_yielded = 0;      ///< Blocks whose pin gave way to a request that nothing else had room for.
 };
 
+/// What there is at one moment, and what has been.
+struct MemoryFigures {
+  FrameCounts frames;
+  KvMemoryStats totals;
+  uint64_t empty_slots = 0;  ///< Tokens that fit the frames of sequences under way and are not there (yet).
+  /// Slots of blocks in view of these whose tokens were dropped: what compaction could give back (decision 0020).
+  uint64_t dropped_slots = 0;
+  uint32_t low = 0, high = 0, pinned = 0;  ///< Blocks of these retention classes.
+  uint32_t pins_max = 0;
+};
+
 /// What is to become of the blocks of a sequence that ends.
 struct Farewell {
   std::span<const RetainRange> retain;  ///< FindFault(retain) is "".
@@ -168,6 +179,8 @@ class KvMemory {
   const SpanTable& spans() const { return spans_; }
   const PrefixTree& tree() const { return tree_; }
   FrameCounts counts() const { return pool_.counts(); }
+  /// O(sequences).
+  MemoryFigures Figures() const;
   /// Every node but the roots, parents first.
   std::vector<CachedText> Describe() const;
   const RetentionBook& retention() const { return book_; }
@@ -175,10 +188,6 @@ class KvMemory {
   uint32_t AvailableFrames() const;
   uint32_t frames_count() const { return options_.frames_count; }
   const KvMemoryStats& stats() const { return stats_; }
-  /// Tokens that fit the frames of sequences that are under way but are not there (yet): the only waste of a block.
-  uint64_t EmptySlots() const;
-  /// Slots of blocks in view whose tokens have been dropped: what compaction could give back (decision 0020).
-  uint64_t DroppedSlots() const;
 
   /// Recounts every reference from the sequences and aborts on a difference. O(frames); for tests.
   void CheckInvariants() const;

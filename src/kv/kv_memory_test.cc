@@ -129,11 +129,11 @@ TEST(KvMemory, DroppedSlotsAreThoseOfBlocksThatKeepOthers) {
   memory.Begin(id, 0, text, ops);
   ASSERT_TRUE(memory.Reserve(id, 100));
   memory.Commit(id, std::span(text).first(90));
-  EXPECT_EQ(memory.DroppedSlots(), 12u);
+  EXPECT_EQ(memory.Figures().dropped_slots, 12u);
   memory.Commit(id, std::span(text).subspan(90));
-  EXPECT_EQ(memory.DroppedSlots(), 12u);
+  EXPECT_EQ(memory.Figures().dropped_slots, 12u);
   memory.End(id);
-  EXPECT_EQ(memory.DroppedSlots(), 0u);
+  EXPECT_EQ(memory.Figures().dropped_slots, 0u);
 }
 
 }  // namespace

@@ -142,7 +142,7 @@ absl::StatusOr<CacheReplayResult> ReplayCache(const workload::Trace& trace, cons
     memory.Commit(id, std::span(prompt).subspan(first));
     result.computed_tokens += prompt.size() - cached;
     const double in_use = static_cast<double>(memory.counts().referenced) * kBlockTokens;
-    empty += static_cast<double>(memory.EmptySlots()) / in_use;
+    empty += static_cast<double>(memory.Figures().empty_slots) / in_use;
     memory.End(id);
   }
   result.evicted_blocks = memory.stats().evicted_blocks;

@@ -69,36 +69,35 @@ json::array NodesOf(const engine::MemorySnapshot& snapshot) {
 }  // namespace
 
 std::string MemoryBody(const engine::MemorySnapshot& snapshot) {
-  const kv::FrameCounts& frames = snapshot.frames;
-  const kv::KvMemoryStats& stats = snapshot.stats;
+  const kv::MemoryFigures& figures = snapshot.figures;
+  const kv::FrameCounts& frames = figures.frames;
+  const kv::KvMemoryStats& stats = figures.totals;
   const double slots = static_cast<double>(frames.referenced) * kv::kBlockTokens;
-  const json::object body = {{"object", "kvist.memory"},
-                             {"block_tokens", kv::kBlockTokens},
-                             {"blocks",
-                              {{"total", frames.total()},
-                               {"free", frames.free},
-                               {"cached", frames.cached},
-                               {"referenced", frames.referenced}}},
-                             {"retained_blocks",
-                              {{"low", snapshot.low},
-                               {"high", snapshot.high},
-                               {"pinned", snapshot.pinned},
-                               {"pinned_max", snapshot.pins_max}}},
-                             {"empty_slots", snapshot.empty_slots},
-                             {"dropped_slots", snapshot.dropped_slots},
-                             {"empty_share", slots == 0 ? 0.0 : static_cast<double>(snapshot.empty_slots) / slots},
-                             {"since_start",
-                              {{"lookup_tokens", stats.lookup_tokens},
-                               {"hit_tokens", stats.hit_tokens},
-                               {"dropped_tokens", stats.dropped_tokens},
-                               {"evicted_blocks", stats.evicted_blocks},
-                               {"copied_blocks", stats.copied_blocks},
-                               {"forgotten_blocks", stats.forgotten_blocks},
-                               {"pins_refused", stats.pins_refused},
-                               {"pins_yielded", stats.pins_yielded}}},
-                             {"requests", RequestsOf(snapshot)},
-                             {"nodes_total", snapshot.nodes.size()},
-                             {"nodes", NodesOf(snapshot)}};
+  const json::object body = {
+      {"object", "kvist.memory"},
+      {"block_tokens", kv::kBlockTokens},
+      {"blocks",
+       {{"total", frames.total()},
+        {"free", frames.free},
+        {"cached", frames.cached},
+        {"referenced", frames.referenced}}},
+      {"retained_blocks",
+       {{"low", figures.low}, {"high", figures.high}, {"pinned", figures.pinned}, {"pinned_max", figures.pins_max}}},
+      {"empty_slots", figures.empty_slots},
+      {"dropped_slots", figures.dropped_slots},
+      {"empty_share", slots == 0 ? 0.0 : static_cast<double>(figures.empty_slots) / slots},
+      {"since_start",
+       {{"lookup_tokens", stats.lookup_tokens},
+        {"hit_tokens", stats.hit_tokens},
+        {"dropped_tokens", stats.dropped_tokens},
+        {"evicted_blocks", stats.evicted_blocks},
+        {"copied_blocks", stats.copied_blocks},
+        {"forgotten_blocks", stats.forgotten_blocks},
+        {"pins_refused", stats.pins_refused},
+        {"pins_yielded", stats.pins_yielded}}},
+      {"requests", RequestsOf(snapshot)},
+      {"nodes_total", snapshot.nodes.size()},
+      {"nodes", NodesOf(snapshot)}};
   return json::serialize(body);
 }
 

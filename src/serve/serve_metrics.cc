@@ -68,11 +68,12 @@ void ServeMetrics::CollectEngine(std::vector<Sample>& out) const {
   const auto count = [](uint64_t value) { return static_cast<double>(value); };
   constexpr auto kGauge = Sample::Kind::kGauge;
   constexpr auto kCounter = Sample::Kind::kCounter;
-  const uint64_t used = stats.kv_frames - stats.kv_frames_free - stats.kv_frames_cached;
+  const kv::MemoryFigures& kv = stats.kv;
+  const kv::FrameCounts& frames = kv.frames;
   add("vllm:num_requests_running", "Requests in execution.", kGauge, count(stats.running));
   add("vllm:num_requests_waiting", "Requests waiting to run.", kGauge, count(stats.waiting));
   add("vllm:kv_cache_usage_perc", "Share of KV blocks in use by running requests; 1 = all.", kGauge,
-      stats.kv_frames == 0 ? 0 : count(used) / count(stats.kv_frames));
+      frames.total() == 0 ? 0 : count(frames.referenced) / count(frames.total()));
   add("vllm:num_preemptions_total", "Requests put back to waiting for lack of KV memory.", kCounter,
       count(stats.preemptions));
   add("vllm:prompt_tokens_total", "Prompt tokens of started requests.", kCounter, count(stats.prompt_tokens));
@@ -83,30 +84,29 @@ void ServeMetrics::CollectEngine(std::vector<Sample>& out) const {
   add("kvist_steps_total", "Engine steps.", kCounter, count(stats.steps));
   add("kvist_step_seconds_total", "Time of all steps.", kCounter, count(stats.step_ns) * 1e-9);
   const char* blocks_help = "KV blocks by state.";
-  add("kvist_kv_blocks", blocks_help, kGauge, count(stats.kv_frames_free), {{"state", "free"}});
-  add("kvist_kv_blocks", blocks_help, kGauge, count(stats.kv_frames_cached), {{"state", "cached"}});
-  add("kvist_kv_blocks", blocks_help, kGauge, count(used), {{"state", "referenced"}});
-  add("kvist_kv_empty_slots", "Tokens that would fit the frames of running requests.", kGauge,
-      count(stats.kv_empty_slots));
+  add("kvist_kv_blocks", blocks_help, kGauge, count(frames.free), {{"state", "free"}});
+  add("kvist_kv_blocks", blocks_help, kGauge, count(frames.cached), {{"state", "cached"}});
+  add("kvist_kv_blocks", blocks_help, kGauge, count(frames.referenced), {{"state", "referenced"}});
+  add("kvist_kv_empty_slots", "Tokens that would fit the frames of running requests.", kGauge, count(kv.empty_slots));
   add("kvist_kv_dropped_slots", "Slots in view's blocks of running requests whose tokens were dropped.", kGauge,
-      count(stats.kv_dropped_slots));
+      count(kv.dropped_slots));
   add("kvist_kv_evicted_blocks_total", "Cached blocks whose frame was wanted.", kCounter,
-      count(stats.kv_evicted_blocks));
+      count(kv.totals.evicted_blocks));
   add("kvist_kv_copied_blocks_total", "Blocks copied because a part of them was shared.", kCounter,
-      count(stats.kv_copied_blocks));
+      count(kv.totals.copied_blocks));
   add("kvist_kv_dropped_tokens_total", "Tokens that left a view by an operation.", kCounter,
-      count(stats.kv_dropped_tokens));
+      count(kv.totals.dropped_tokens));
   const char* retained_help = "KV blocks by the class they are retained with; those not counted are normal.";
-  add("kvist_kv_retained_blocks", retained_help, kGauge, count(stats.kv_low), {{"class", "low"}});
-  add("kvist_kv_retained_blocks", retained_help, kGauge, count(stats.kv_high), {{"class", "high"}});
-  add("kvist_kv_retained_blocks", retained_help, kGauge, count(stats.kv_pinned), {{"class", "pinned"}});
-  add("kvist_kv_pinned_blocks_max", "KV blocks that may be pinned.", kGauge, count(stats.kv_pins_max));
+  add("kvist_kv_retained_blocks", retained_help, kGauge, count(kv.low), {{"class", "low"}});
+  add("kvist_kv_retained_blocks", retained_help, kGauge, count(kv.high), {{"class", "high"}});
+  add("kvist_kv_retained_blocks", retained_help, kGauge, count(kv.pinned), {{"class", "pinned"}});
+  add("kvist_kv_pinned_blocks_max", "KV blocks that may be pinned.", kGauge, count(kv.pins_max));
   add("kvist_kv_pins_refused_total", "Blocks kept as high because too many were pinned.", kCounter,
-      count(stats.kv_pins_refused));
+      count(kv.totals.pins_refused));
   add("kvist_kv_pins_yielded_total", "Pins that gave way to a request that nothing else had room for.", kCounter,
-      count(stats.kv_pins_yielded));
+      count(kv.totals.pins_yielded));
   add("kvist_kv_forgotten_blocks_total", "Cached blocks freed because their time was over.", kCounter,
-      count(stats.kv_forgotten_blocks));
+      count(kv.totals.forgotten_blocks));
   add("kvist_waited_for_prefix_total", "Requests held back while another computed their beginning.", kCounter,
       count(stats.waited_for_prefix));
   add("kvist_http_connections", "Open connections.", kGauge, static_cast<double>(connections_open.load()));

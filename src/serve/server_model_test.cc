@@ -181,7 +181,7 @@ TEST_F(ServerModelTest, MemoryShowsWhatLiesThere) {
   ASSERT_EQ(response.status, 200) << response.body;
   const json::value body = json::parse(response.body);
   const json::object& blocks = body.at("blocks").as_object();
-  EXPECT_EQ(blocks.at("total").as_int64(), static_cast<int64_t>(runtime_->engine->Stats().kv_frames));
+  EXPECT_EQ(blocks.at("total").as_int64(), static_cast<int64_t>(runtime_->engine->Stats().kv.frames.total()));
   EXPECT_EQ(blocks.at("free").as_int64() + blocks.at("cached").as_int64() + blocks.at("referenced").as_int64(),
             blocks.at("total").as_int64());
   int64_t cached = 0;
@@ -211,7 +211,7 @@ TEST_F(ServerModelTest, DisconnectGivesTheMemoryBack) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     const engine::EngineStats stats = runtime_->engine->Stats();
     EXPECT_EQ(stats.running + stats.waiting, 0u);
-    EXPECT_EQ(stats.kv_frames_free + stats.kv_frames_cached, stats.kv_frames);
+    EXPECT_EQ(stats.kv.frames.free + stats.kv.frames.cached, stats.kv.frames.total());
   }
 }
 

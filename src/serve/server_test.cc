@@ -220,7 +220,7 @@ TEST(Server, DisconnectCancelsAtOnce) {
   ASSERT_TRUE(world.WaitForStats(IsIdle));
   const engine::EngineStats stats = world.engine->Stats();
   EXPECT_EQ(stats.finished_cancelled, 3u);
-  EXPECT_EQ(stats.kv_frames_free + stats.kv_frames_cached, stats.kv_frames);
+  EXPECT_EQ(stats.kv.frames.free + stats.kv.frames.cached, stats.kv.frames.total());
 
   // And in the middle of a stream.
   HttpClient late(world.port());
