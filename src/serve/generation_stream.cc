@@ -38,7 +38,6 @@ void GenerationStream::Start(std::function<void()> wake) {
     choices_[i].engine_id = host_.engine.Submit(std::move(request), std::move(sink));
     host_.request_log.Name(*choices_[i].engine_id, info_.id);
   }
-  host_.open_requests.Add(info_.id, *choices_[0].engine_id);
 }
 
 void GenerationStream::Cancel() {
@@ -76,14 +75,10 @@ void GenerationStream::OnEvent(size_t index, engine::GenerationEvent&& event) {
     if (event.trace != nullptr) host_.request_log.AddTrace(info_.id, index, std::move(event.trace));
     return;
   }
-  if (index == 0) {
-    const uint32_t output_tokens = record_.usage.output_tokens - choice.output_tokens;
-    record_.usage = event.usage;
-    record_.usage.output_tokens += output_tokens;
-  } else {
-    record_.usage.output_tokens += event.usage.output_tokens - choice.output_tokens;
-  }
   choice.output_tokens = event.usage.output_tokens;
+  if (index == 0) record_.usage = event.usage;
+  record_.usage.output_tokens = 0;
+  for (const Choice& one : choices_) record_.usage.output_tokens += one.output_tokens;
   if (event.usage.output_tokens > 0 && record_.first_token_at == kTimeNever) record_.first_token_at = host_.clock.Now();
   if (event.finish == engine::FinishReason::kError || event.finish == engine::FinishReason::kCancelled) {
     // Nobody here cancelled it: the engine is stopping.
@@ -141,7 +136,6 @@ void GenerationStream::End(engine::FinishReason reason) {
     }
   }
   host_.metrics.Observe(record_);
-  host_.open_requests.Remove(info_.id);
   Log();
   // Whatever came out: it has been read, and what the client sends next may go on from it.
   if (!session_.empty() && !error_.has_value()) {

@@ -15,7 +15,6 @@
 #include "engine/engine.h"
 #include "serve/api_error.h"
 #include "serve/capsules.h"
-#include "serve/open_requests.h"
 #include "serve/prompt.h"
 #include "serve/reply.h"
 #include "serve/request_log.h"
@@ -34,7 +33,6 @@ struct StreamHost {
   ServeMetrics& metrics;
   Sessions& sessions;
   Capsules& capsules;
-  OpenRequests& open_requests;
   RequestLog& request_log;
   std::function<int64_t()> unix_now_s;
   PostToNetwork post;

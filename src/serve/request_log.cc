@@ -6,6 +6,7 @@
 
 #include <boost/json.hpp>
 
+#include "base/status.h"
 #include "serve/json_output.h"
 #include "serve/reply.h"
 
@@ -70,10 +71,18 @@ json::object StepsObject(const engine::RequestTrace& trace) {
 void RequestLog::Name(RequestId engine_id, const std::string& id) {
   std::lock_guard lock(mutex_);
   names_[engine_id] = id;
+  running_.try_emplace(id, engine_id);
+}
+
+std::optional<RequestId> RequestLog::FindRunning(std::string_view id) const {
+  std::lock_guard lock(mutex_);
+  const auto it = running_.find(ToAbsl(id));
+  return it == running_.end() ? std::nullopt : std::optional(it->second);
 }
 
 void RequestLog::Add(LoggedRequest request) {
   std::lock_guard lock(mutex_);
+  running_.erase(request.id);
   request.traces.resize(request.engine_ids.size());
   requests_.push_back(std::move(request));
   if (requests_.size() <= requests_max_) return;

@@ -41,8 +41,10 @@ class RequestLog {
  public:
   explicit RequestLog(size_t requests_max = 256) : requests_max_(requests_max) {}
 
-  /// A choice of a request is known to the engine by this id.
+  /// A choice of a request is known to the engine by this id; in order of the choices.
   void Name(RequestId engine_id, const std::string& id);
+  /// The engine's id of the first choice of a request that has not ended.
+  std::optional<RequestId> FindRunning(std::string_view id) const;
   /// The request has ended.
   void Add(LoggedRequest request);
   /// What the engine says of a choice after its client has gone. Unknown names are ignored.
@@ -61,6 +63,7 @@ class RequestLog {
   mutable std::mutex mutex_;
   std::deque<LoggedRequest> requests_;  ///< Oldest first.
   absl::flat_hash_map<RequestId, std::string> names_;
+  absl::flat_hash_map<std::string, RequestId> running_;  ///< First choices.
 };
 
 }  // namespace kvist::serve

@@ -105,5 +105,15 @@ TEST(RequestLog, KeepsTheLastOnesAndTheirNames) {
   EXPECT_TRUE(body.at("choices").at(0).at("leader").at("id").is_null());  // It is forgotten.
 }
 
+TEST(RequestLog, RunningRequestsAreFoundByTheirFirstChoice) {
+  RequestLog log;
+  log.Name(RequestId{4}, "cmpl-1");
+  log.Name(RequestId{5}, "cmpl-1");
+  EXPECT_EQ(log.FindRunning("cmpl-1"), RequestId{4});
+  EXPECT_FALSE(log.FindRunning("cmpl-2").has_value());
+  log.Add({.id = "cmpl-1", .engine_ids = {RequestId{4}, RequestId{5}}});
+  EXPECT_FALSE(log.FindRunning("cmpl-1").has_value());
+}
+
 }  // namespace
 }  // namespace kvist::serve

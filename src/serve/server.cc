@@ -103,7 +103,6 @@ struct Server::Impl {
                 .metrics = service.metrics(),
                 .sessions = service.sessions(),
                 .capsules = service.capsules(),
-                .open_requests = service.open_requests(),
                 .request_log = service.request_log(),
                 .unix_now_s = options.unix_now_s,
                 .post = [this](std::function<void()> run) { asio::post(io, std::move(run)); },

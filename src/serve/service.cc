@@ -126,7 +126,7 @@ absl::StatusOr<PreparedRequest> Service::Prepare(Route route, std::string_view b
 HttpReply Service::KeepCapsule(std::string_view body) {
   const auto keep = [&]() -> absl::StatusOr<std::string> {
     KVIST_ASSIGN_OR_RETURN(const std::string name, ParseCapsuleRequest(body));
-    const std::optional<RequestId> id = open_requests_.Find(name);
+    const std::optional<RequestId> id = request_log_.FindRunning(name);
     if (!id) {
       return BadParam("request", Cat("'request': '", Shortened(name),
                                      "' is not running; ask for a capsule at its end with \"kvist\": "

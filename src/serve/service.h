@@ -18,7 +18,6 @@
 #include "serve/access.h"
 #include "serve/api_error.h"
 #include "serve/capsules.h"
-#include "serve/open_requests.h"
 #include "serve/prompt.h"
 #include "serve/request_log.h"
 #include "serve/router.h"
@@ -84,7 +83,6 @@ class Service {
   ServeMetrics& metrics() { return metrics_; }
   Sessions& sessions() { return sessions_; }
   Capsules& capsules() { return capsules_; }
-  OpenRequests& open_requests() { return open_requests_; }
   RequestLog& request_log() { return request_log_; }
   int64_t unix_now_s() const { return options_.unix_now_s(); }
 
@@ -105,7 +103,6 @@ class Service {
   ServeMetrics metrics_;
   Sessions sessions_;
   Capsules capsules_;
-  OpenRequests open_requests_;
   RequestLog request_log_;
   std::atomic<bool> stopping_{false};
 };
