@@ -11,6 +11,7 @@
 
 import {readFileSync} from "node:fs";
 import {parseArgs} from "node:util";
+import {post} from "../client.mjs";
 
 const {values, positionals} = parseArgs({allowPositionals: true, options: {
     url: {type: "string", default: "http://127.0.0.1:8080"},
@@ -70,21 +71,14 @@ function addForgetting(list) {
 
 const played = (forget > 0 ? addForgetting(requests) : requests).filter((r) => r.prompt.length <= room);
 
-async function post(path, body) {
-    const response = await fetch(values.url + path, {method: "POST", headers: {"content-type": "application/json"}, body: JSON.stringify(body)});
-    const reply = await response.json();
-    if (!response.ok) throw new Error(JSON.stringify(reply));
-    return reply;
-}
-
 /** Tokens of the prompt that the server computed. */
 async function play({prompt, ops = []}) {
     if (values.kind === "kvist") {
-        const reply = await post("/v1/completions", {prompt, max_tokens: 1, temperature: 0, kvist: {drop: ops}});
+        const {reply} = await post(`${values.url}/v1/completions`, {prompt, max_tokens: 1, temperature: 0, kvist: {drop: ops}});
         return prompt.length - reply.usage.prompt_tokens_details.cached_tokens;
     }
     const left = prompt.filter((_, i) => !ops.some((op) => op.begin <= i && i < op.end));
-    const reply = await post("/completion", {prompt: left, n_predict: 1, temperature: 0, cache_prompt: true});
+    const {reply} = await post(`${values.url}/completion`, {prompt: left, n_predict: 1, temperature: 0, cache_prompt: true});
     return reply.timings.prompt_n;
 }
 

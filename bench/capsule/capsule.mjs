@@ -7,6 +7,7 @@
 //                                                                        [--vocab 32000] [--rounds 3]
 
 import {parseArgs} from "node:util";
+import {post as postTo, pseudoText} from "../client.mjs";
 
 const {values} = parseArgs({options: {
     url: {type: "string", default: "http://127.0.0.1:8080"},
@@ -16,29 +17,12 @@ const {values} = parseArgs({options: {
 }});
 const vocab = Number(values.vocab);
 
-function text(count, seed) {
-    let state = seed;
-    return Array.from({length: count}, () => {
-        state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-        return 16 + state % (vocab - 16);
-    });
-}
-
-async function post(path, body, signal) {
-    const start = performance.now();
-    const response = await fetch(values.url + path, {
-        method: "POST", headers: {"content-type": "application/json"}, body: JSON.stringify(body), signal
-    });
-    const reply = await response.json();
-    if (!response.ok) throw new Error(reply.error.message);
-    return {ms: performance.now() - start, reply};
-}
-
+const post = (path, body) => postTo(values.url + path, body);
 const median = (list) => [...list].sort((a, b) => a - b)[list.length >> 1];
 const sampled = {temperature: 1, seed: 1, presence_penalty: 0.5, ignore_eos: true};
 
 for (const tokens of values.tokens.split(",").map(Number)) {
-    const prompt = text(tokens, tokens);
+    const prompt = pseudoText(tokens, tokens, vocab);
     const cold = [], restored = [];
     let whole = "", branch = "";
     for (let round = 0; round < Number(values.rounds); ++round) {

@@ -7,6 +7,7 @@
 //        [--end 16384] [--question 64] [--turn 200] [--summary 256] [--cold] [--vocab 32000]
 
 import {parseArgs} from "node:util";
+import {post, pseudoText} from "../client.mjs";
 
 const {values} = parseArgs({options: {
     url: {type: "string", default: "http://127.0.0.1:8080"},
@@ -22,14 +23,7 @@ const {values} = parseArgs({options: {
 const [tokens, begin, end, question, turn, summary, vocab] =
     [values.tokens, values.begin, values.end, values.question, values.turn, values.summary, values.vocab].map(Number);
 
-/** Pseudo-random token ids: equal seeds, equal texts. */
-function text(count, seed) {
-    let state = seed;
-    return Array.from({length: count}, () => {
-        state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-        return 16 + state % (vocab - 16);
-    });
-}
+const text = (count, seed) => pseudoText(count, seed, vocab);
 
 /** Time that the executor has computed so far; asked a moment later, as the engine tells it after it has answered. */
 async function stepsMs() {
@@ -40,14 +34,9 @@ async function stepsMs() {
 
 /** @returns time over HTTP, inside the server to the first token, and of the steps alone. */
 async function complete(prompt, {kvist = {}, maxTokens = 1} = {}) {
-    const stepsBefore = await stepsMs(), start = performance.now();
-    const response = await fetch(`${values.url}/v1/completions`, {
-        method: "POST", headers: {"content-type": "application/json"},
-        body: JSON.stringify({prompt, max_tokens: maxTokens, temperature: 0, ignore_eos: true, kvist})
-    });
-    const reply = await response.json();
-    const ms = performance.now() - start;
-    if (!response.ok) throw new Error(reply.error.message);
+    const stepsBefore = await stepsMs();
+    const {reply, ms} = await post(`${values.url}/v1/completions`,
+        {prompt, max_tokens: maxTokens, temperature: 0, ignore_eos: true, kvist});
     return {ms, server_ttft_ms: reply.kvist.ttft_ms, steps_ms: await stepsMs() - stepsBefore,
         cached_tokens: reply.usage.prompt_tokens_details.cached_tokens};
 }

@@ -9,6 +9,7 @@
 
 import {readFileSync} from "node:fs";
 import {parseArgs} from "node:util";
+import {post, random} from "../client.mjs";
 
 const {values} = parseArgs({options: {
     url: {type: "string", default: "http://127.0.0.1:8080"},
@@ -27,16 +28,9 @@ const sentences = readFileSync(values.cases, "utf8").trim().split("\n").map((lin
     .map((sentence) => `${sentence.trim()}.`).filter((sentence) => sentence.length > 20 && sentence.length < 120);
 
 /** Equal seeds, equal chats. */
-function random(seed) {
-    let state = seed + 1;
-    return (below) => {
-        state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-        return Math.floor(state / 2 ** 32 * below);
-    };
-}
-
 function chat(seed) {
-    const draw = random(seed), used = new Set();
+    const next = random(seed + 1), used = new Set();
+    const draw = (below) => Math.floor(next() / 2 ** 32 * below);
     const story = (count) => {
         const first = draw(sentences.length - count);
         return sentences.slice(first, first + count).join(" ");
@@ -60,12 +54,8 @@ function chat(seed) {
 }
 
 async function ask(messages, session, below) {
-    const response = await fetch(`${values.url}/v1/chat/completions`, {
-        method: "POST", headers: {"content-type": "application/json"},
-        body: JSON.stringify({messages, temperature: 0, max_tokens: 24, kvist: {session, forget_below: below}})
-    });
-    const reply = await response.json();
-    if (!response.ok) throw new Error(reply.error.message);
+    const {reply} = await post(`${values.url}/v1/chat/completions`,
+        {messages, temperature: 0, max_tokens: 24, kvist: {session, forget_below: below}});
     return {text: reply.choices[0].message.content.trim(), seen: reply.kvist.messages};
 }
 

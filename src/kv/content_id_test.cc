@@ -5,15 +5,10 @@
 #include <set>
 
 #include "kv/kv_memory.h"
+#include "kv/tokens_testutil.h"
 
 namespace kvist::kv {
 namespace {
-
-std::vector<TokenId> Tokens(uint32_t count, uint32_t first = 0) {
-  std::vector<TokenId> tokens;
-  for (uint32_t i = 0; i < count; ++i) tokens.push_back(TokenId{first + i});
-  return tokens;
-}
 
 struct Less {
   bool operator()(const ContentId& a, const ContentId& b) const {

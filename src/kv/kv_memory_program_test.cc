@@ -392,13 +392,17 @@ class World {
   uint64_t next_id_ = 1, holes_passed_ = 0, forks_ = 0, moved_ = 0, merged_ = 0;
 };
 
+void RunToEnd(World& world, uint64_t seed, int steps = 400) {
+  for (int step = 0; step < steps && !testing::Test::HasFatalFailure(); ++step) world.Step();
+  ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+  world.Finish();
+}
+
 TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThem) {
   uint64_t hits = 0, copies = 0, forks = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     World world(seed, {.frames = seed % 2 == 0 ? 24u : 300u});
-    for (int step = 0; step < 400 && !testing::Test::HasFatalFailure(); ++step) world.Step();
-    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
-    world.Finish();
+    ASSERT_NO_FATAL_FAILURE(RunToEnd(world, seed));
     hits += world.hits();
     copies += world.copies();
     forks += world.forks();
@@ -412,9 +416,7 @@ TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThemWithOperations) {
   uint64_t hits = 0, passed = 0;
   for (uint64_t seed = 100; seed < 160; ++seed) {
     World world(seed, {.frames = seed % 2 == 0 ? 24u : 300u, .drops = true});
-    for (int step = 0; step < 400 && !testing::Test::HasFatalFailure(); ++step) world.Step();
-    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
-    world.Finish();
+    ASSERT_NO_FATAL_FAILURE(RunToEnd(world, seed));
     hits += world.hits();
     passed += world.holes_passed();
   }
@@ -426,9 +428,7 @@ TEST(KvMemoryProgram, WhatIsPinnedIsFoundWhateverOthersWish) {
   uint64_t hits = 0, found = 0;
   for (uint64_t seed = 200; seed < 280; ++seed) {
     World world(seed, {.frames = seed % 2 == 0 ? 24u : 60u, .drops = seed % 4 < 2, .wishes = true});
-    for (int step = 0; step < 400 && !testing::Test::HasFatalFailure(); ++step) world.Step();
-    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
-    world.Finish();
+    ASSERT_NO_FATAL_FAILURE(RunToEnd(world, seed));
     hits += world.hits();
     found += world.pins_found();
   }
@@ -441,9 +441,7 @@ TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThemWithSplitBlocks) {
   for (uint64_t seed = 300; seed < 420; ++seed) {
     World world(seed,
                 {.frames = seed % 2 == 0 ? 24u : 300u, .drops = seed % 3 == 0, .wishes = seed % 5 < 2, .splits = true});
-    for (int step = 0; step < 600 && !testing::Test::HasFatalFailure(); ++step) world.Step();
-    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
-    world.Finish();
+    ASSERT_NO_FATAL_FAILURE(RunToEnd(world, seed, 600));
     hits += world.hits();
     moved += world.moved();
     merged += world.merged();

@@ -6,15 +6,10 @@
 #include <set>
 
 #include "base/prng.h"
+#include "kv/tokens_testutil.h"
 
 namespace kvist::kv {
 namespace {
-
-std::vector<TokenId> Tokens(uint32_t count, uint32_t first = 0) {
-  std::vector<TokenId> tokens;
-  for (uint32_t i = 0; i < count; ++i) tokens.push_back(TokenId{first + i});
-  return tokens;
-}
 
 /// Computes a whole sequence and keeps it open.
 uint32_t Fill(KvMemory& memory, RequestId id, const std::vector<TokenId>& tokens, uint64_t cache_namespace = 0) {
