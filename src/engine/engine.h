@@ -130,8 +130,8 @@ class Engine {
   uint32_t context_tokens_max_;
 
   // Engine thread only.
-  std::vector<std::unique_ptr<Request>> running_;  ///< Admission order.
-  std::vector<std::unique_ptr<Request>> waiting_;  ///< Arrival order.
+  Requests running_;  ///< Admission order.
+  Requests waiting_;  ///< Arrival order.
   std::vector<sched::RequestView> running_views_, waiting_views_;
   sched::StepDecision decision_;
   step::StepPlan plan_;

@@ -3,6 +3,8 @@
 /// @file
 /// A request inside the engine: what it knows, how much of it is computed, what it may still do. Engine thread only.
 
+#include <algorithm>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -87,5 +89,16 @@ struct Request {
     return resumed;
   }
 };
+
+using Requests = std::vector<std::unique_ptr<Request>>;
+
+/// Takes a request out of a list; nullptr when it is not there.
+inline std::unique_ptr<Request> TakeFrom(Requests& list, RequestId id) {
+  const auto it = std::ranges::find(list, id, [](const auto& r) { return r->id; });
+  if (it == list.end()) return nullptr;
+  std::unique_ptr<Request> request = std::move(*it);
+  list.erase(it);
+  return request;
+}
 
 }  // namespace kvist::engine

@@ -1,0 +1,214 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/engine.h"
+
+namespace kvist::engine {
+
+void Engine::SetBlocksSpared(Request& request) const {
+  request.blocks_spared =
+      kv::BlocksFor(request.known()) - kv::LiveText::Peak(request.known(), request.input.ops).blocks;
+}
+
+bool Engine::TakeResult() {
+  if (!in_flight_) return false;
+  absl::StatusOr<std::optional<step::StepResult>> polled = executor_.Poll();
+  if (!polled.ok()) {
+    in_flight_ = false;
+    FailAll(polled.status());
+    return true;
+  }
+  if (!polled->has_value()) return false;
+  step::StepResult& result = **polled;
+  in_flight_ = false;
+  ++work_.steps;
+  work_.step_ns += static_cast<uint64_t>(result.finished_at - result.started_at);
+  work_.last_step_at = result.finished_at;
+  uint32_t sampled = 0, logprobs = 0;
+  for (uint32_t i = 0; i < result.plan.slices.size(); ++i) {
+    const std::optional<step::Sampling>& sampling = result.plan.slices[i].sampling;
+    ApplySlice(result, i, sampled, logprobs);
+    if (!sampling) continue;
+    ++sampled;
+    if (sampling->want_logprobs) logprobs += 1 + sampling->logprobs_count;
+  }
+  plan_ = std::move(result.plan);
+  executor_.Recycle(std::move(result));
+  return true;
+}
+
+void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, uint32_t sampled_index,
+                        uint32_t logprobs_index) {
+  const step::Slice& slice = result.plan.slices[slice_index];
+  Request* request = FindRequest(slice.request);
+  KVIST_CHECK(request != nullptr && request->in_step);
+  request->in_step = false;
+  memory_.Commit(request->id, std::span(request->tokens).subspan(request->computed, slice.commit_count));
+  request->computed += slice.commit_count;
+  work_.computed_tokens += slice.commit_count;
+  request->trace.AddStep(result, slice.commit_count);
+  if (request->cancelled) return Finish(request->id, FinishReason::kCancelled);
+  if (!slice.sampling) return;
+
+  if (slice.mass_count > 0) {
+    const auto first = result.range_mass.begin() + slice.mass_begin;
+    request->range_mass.assign(first, first + slice.mass_count);
+  }
+  const TokenId token = result.sampled[sampled_index];
+  request->tokens.push_back(token);
+  if (request->usage.output_tokens++ == 0) request->trace.first_token_at = clock_.Now();
+  ++work_.generated_tokens;
+  if (request->NeedsCounts()) request->Count(token, /*is_output=*/true);
+  const bool ends = (tokenizer_.IsEndOfGeneration(token) && !request->input.ignore_eos) ||
+                    std::ranges::find(request->input.stop_tokens, token) != request->input.stop_tokens.end();
+  if (ends) return Finish(request->id, FinishReason::kStop);
+
+  TokenEvent token_event{.token = token, .logprob = 0, .top = {}};
+  if (slice.sampling->want_logprobs) {
+    const step::TokenLogprob* entry = result.logprobs.data() + logprobs_index;
+    token_event.logprob = entry->logprob;
+    token_event.top.assign(entry + 1, entry + 1 + slice.sampling->logprobs_count);
+  }
+  if (request->text.Push(std::move(token_event))) return Finish(request->id, FinishReason::kStop);
+  if (request->output_count() >= request->output_max) return Finish(request->id, FinishReason::kLength);
+  GenerationEvent event{.id = request->id, .usage = request->usage};
+  request->text.TakeReady(event);
+  if (event.token_ids.empty() && event.text.empty()) return;
+  event.range_mass = std::move(request->range_mass);
+  request->sink(std::move(event));
+}
+
+void Engine::Preempt(Request& request) {
+  EndMemory(request, /*may_pin=*/false);
+  request.lost_tokens = std::exchange(request.computed, 0);
+  ++request.trace.preemptions;
+  request.trace.preempted_since = clock_.Now();
+  SetBlocksSpared(request);  // The text has grown.
+  ++work_.preemptions;
+  std::unique_ptr<Request> moved = TakeFrom(running_, request.id);
+  auto later = std::ranges::find_if(waiting_, [&](const auto& r) { return r->id > moved->id; });
+  waiting_.insert(later, std::move(moved));
+}
+
+sched::RequestView Engine::ViewOf(const Request& request) const {
+  uint32_t known = request.known();
+  if (request.has_memory) {  // What comes after an operation may only fit once that has made room.
+    known = request.computed + std::min(known - request.computed, memory_.TokensUntilOp(request.id));
+  }
+  return {.id = request.id,
+          .tenant = request.input.tenant,
+          .arrived_at = request.arrived_at,
+          .first_token_due = request.input.first_token_due,
+          .tokens_known = known,
+          .tokens_computed = request.computed,
+          .blocks_held = request.has_memory ? memory_.BlocksHeld(request.id) : request.blocks_spared,
+          .blocks_own = request.has_memory ? memory_.BlocksOwn(request.id) : 0,
+          .priority = request.input.priority};
+}
+
+bool Engine::StartStep() {
+  if (running_.empty() && waiting_.empty()) return false;
+  const TimeNs now = clock_.Now();
+  running_views_.clear();
+  waiting_views_.clear();
+  for (const auto& request : running_) running_views_.push_back(ViewOf(*request));
+  for (const auto& request : waiting_) {
+    const bool waits = WaitsForLeader(*request);
+    waits ? request->trace.BeginLeaderWait(request->leader, request->leader_tokens, now)
+          : request->trace.EndLeaderWait(now);
+    if (!waits) {
+      waiting_views_.push_back(ViewOf(*request));
+    } else if (!std::exchange(request->held_back, true)) {
+      ++work_.waited_for_prefix;
+    }
+  }
+  const step::ExecutorLimits& limits = executor_.Limits();
+  const sched::StepBudget budget{.tokens_max = limits.tokens_per_step_max,
+                                 .requests_max = limits.slices_per_step_max,
+                                 .blocks_free = memory_.AvailableFrames(),
+                                 .block_tokens = limits.block_tokens};
+  policy_.Decide(running_views_, waiting_views_, budget, now, decision_);
+  KVIST_CHECK(sched::FindFault(running_views_, waiting_views_, budget, decision_).empty());
+
+  for (const RequestId id : decision_.preempt) Preempt(*FindRequest(id));
+  plan_.Clear();
+  for (const sched::Advance& advance : decision_.advance) {
+    Request* request = FindRequest(advance.request);
+    if (!request->has_memory) Begin(*request);
+    AddSlice(*request, std::min(advance.tokens, request->known() - request->computed));
+  }
+  if (plan_.slices.empty()) {
+    if (!decision_.preempt.empty()) return true;
+    return GiveWay();
+  }
+  plan_.id = StepId{next_step_++};
+  work_.last_step_at = clock_.Now();
+  absl::Status status = executor_.Submit(std::move(plan_));
+  if (!status.ok()) {
+    for (auto& request : running_) request->in_step = false;
+    FailAll(status);
+    return true;
+  }
+  in_flight_ = true;
+  return true;
+}
+
+/// Gives a waiting request its place in memory, on what is cached of its text.
+void Engine::Begin(Request& request) {
+  request.computed =
+      memory_.Begin(request.id, request.input.cache_namespace, request.tokens, request.input.ops, request.leader);
+  request.has_memory = true;
+  TraceBegin(request);
+  if (!request.counted) {
+    request.counted = true;
+    request.usage.cached_tokens = request.computed;
+    work_.prompt_tokens += request.usage.prompt_tokens;
+    work_.cached_tokens += request.usage.cached_tokens;
+  }
+  running_.push_back(TakeFrom(waiting_, request.id));
+}
+
+/// When there are no frames for it, the request has no part in this step.
+void Engine::AddSlice(Request& request, uint32_t tokens) {
+  tokens = std::min(tokens, memory_.TokensUntilOp(request.id));
+  if (!memory_.Reserve(request.id, request.computed + tokens)) {
+    const uint32_t fits = memory_.BlocksHeld(request.id) * kv::kBlockTokens - request.computed;
+    if (fits == 0) return;
+    tokens = std::min(tokens, fits);
+  }
+  if (const std::optional<kv::BlockCopy> copy = memory_.TakeCopy(request.id)) plan_.block_copies.push_back(*copy);
+  const auto segments_begin = static_cast<uint32_t>(plan_.segments.size());
+  memory_.AppendView(request.id, tokens, plan_.segments);
+  step::Slice slice{.request = request.id,
+                    .position = memory_.NextPosition(request.id),
+                    .tokens_begin = static_cast<uint32_t>(plan_.tokens.size()),
+                    .tokens_count = tokens,
+                    .segments_begin = segments_begin,
+                    .segments_count = static_cast<uint32_t>(plan_.segments.size()) - segments_begin,
+                    .tail = memory_.SpanOf(request.id),
+                    .tail_begin = memory_.TailTokens(request.id),
+                    .commit_count = tokens};
+  for (uint32_t i = 0; i < tokens; ++i) plan_.tokens.push_back({.known = request.tokens[request.computed + i]});
+  if (request.computed + tokens == request.known()) {
+    slice.sampling = request.input.sampling;
+    slice.counts_begin = static_cast<uint32_t>(plan_.counts.size());
+    slice.counts_count = static_cast<uint32_t>(request.counts.size());
+    plan_.counts.insert(plan_.counts.end(), request.counts.begin(), request.counts.end());
+    slice.biases_begin = static_cast<uint32_t>(plan_.biases.size());
+    slice.biases_count = static_cast<uint32_t>(request.input.biases.size());
+    plan_.biases.insert(plan_.biases.end(), request.input.biases.begin(), request.input.biases.end());
+    if (request.output_count() == 0) {  // Once, however often it is preempted later.
+      slice.mass_begin = static_cast<uint32_t>(plan_.mass_ranges.size());
+      slice.mass_count = static_cast<uint32_t>(request.input.mass_ranges.size());
+      const kv::LiveText& live = memory_.Live(request.id);
+      for (const kv::TokenRange& range : request.input.mass_ranges) {
+        const kv::TokenRange in_view = live.InView(range);
+        plan_.mass_ranges.push_back({in_view.begin, in_view.end});
+      }
+    }
+  }
+  plan_.slices.push_back(slice);
+  request.in_step = true;
+}
+
+}  // namespace kvist::engine
