@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/commands.h"
+#include "cli/settings.h"
 #include "cli/usage.h"
 
 int main(int argc, char** argv) {
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
   kvist::cli::AddSynth(app, exit_code);
   kvist::cli::AddReplay(app, exit_code);
   kvist::cli::AddExplain(app, exit_code);
+  kvist::cli::AddSettings(app);
   if (const std::string fault = kvist::cli::CommandFault(app, argc, argv); !fault.empty()) {
     std::fputs(fault.c_str(), stderr);
     return 2;

@@ -201,6 +201,54 @@ class Values(CliTest):
         self.fails(1, self.kvist("serve", MODEL, "--port", "0", "--host", ""), "--host is empty")
 
 
+class Settings(CliTest):
+    """Flags from kvist.toml and the environment."""
+
+    def write(self, text, name="kvist.toml"):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def tokens(self, *arguments, env=None):
+        run = self.kvist("run", "-p", "hello", "--temp", "0", "--json", *arguments, env=env)
+        return self.json_lines(run)[0]["usage"]["completion_tokens"]
+
+    def test_command_line_then_environment_then_file(self):
+        file = self.write(f'[run]\nmodel = "{MODEL}"\nmax-tokens = 5\n[serve]\nport = 1\n')
+        self.assertEqual(self.tokens("--config", file), 5)
+        self.assertEqual(self.tokens("--config", file, env={"KVIST_RUN_MAX_TOKENS": "4"}), 4)
+        self.assertEqual(self.tokens("--config", file, "-n", "3", env={"KVIST_RUN_MAX_TOKENS": "4"}), 3)
+        self.assertEqual(self.tokens(env={"KVIST_CONFIG": str(file)}), 5)
+
+    def test_the_users_own_file_is_found(self):
+        home = self.folder / "home"
+        self.write(f'[run]\nmodel = "{MODEL}"\nmax_tokens = 2\n', "home/.config/kvist/kvist.toml")
+        self.assertEqual(self.tokens(env={"HOME": str(home), "XDG_CONFIG_HOME": ""}), 2)
+        self.assertEqual(self.tokens(env={"XDG_CONFIG_HOME": str(home / ".config")}), 2)
+
+    def test_faults_name_their_place(self):
+        for text, place, what in (
+            ("[serve\n", ":1:", "']'"),
+            ("[serve]\nprot = 1\n", ":2:1: ", "did you mean 'port'"),
+            ("[srve]\n", ":1:2: ", "did you mean 'serve'"),
+            ("port = 1\n", ":1:1: ", "[serve]"),
+            ("[serve]\nport = 99999\n", ":2:1: ", "99999"),
+            ("[serve]\n\n  port = {a = 1}\n", ":3:3: ", "must be"),
+            ("[serve]\npolicy = 'best'\n", ":2:1: ", "best"),
+            ("x" * (1 << 20) + "x", "", "larger than"),
+        ):
+            with self.subTest(text[:40]):
+                path = self.write(text, "bad.toml")
+                self.fails(2, self.kvist("serve", "--config", path), f"{path}{place}", what)
+        self.fails(2, self.kvist("serve", "--config", self.folder / "none.toml"), "none.toml")
+        self.fails(2, self.kvist("serve", env={"KVIST_SERVE_PORT": "tcp://10.0.0.1:80"}), "KVIST_SERVE_PORT: --port")
+
+    def test_help_needs_no_settings(self):
+        bad = self.write("[serve\n", "bad.toml")
+        self.assertEqual(self.kvist("serve", "--help", "--config", bad).returncode, 0)
+
+
 class Run(CliTest):
     def test_empty_prompt(self):
         for arguments, stdin in ([], ""), ([], " \n"), (["-p", ""], ""), (["--raw"], ""):

@@ -1,0 +1,223 @@
+#include "cli/settings.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include "base/status.h"
+#include "platform/text_file.h"
+
+namespace kvist::cli {
+namespace {
+
+constexpr size_t kSettingsBytesMax = size_t{1} << 20;
+constexpr std::string_view kConfigFlag = "config";
+
+/// "" for flags that have no long name and for those about the program itself.
+std::string KeyOf(const CLI::Option& option) {
+  const std::vector<std::string>& names = option.get_lnames();
+  if (!names.empty()) return names[0] == "help" || names[0] == kConfigFlag ? "" : names[0];
+  std::string positional = option.get_name(/*positional=*/true);
+  std::ranges::transform(positional, positional.begin(), [](unsigned char c) { return std::tolower(c); });
+  return option.get_positional() ? positional : "";
+}
+
+CLI::Option* FindOption(CLI::App& command, std::string_view key) {
+  for (CLI::Option* option : command.get_options({})) {
+    if (KeyOf(*option) == key) return option;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> KeysOf(const CLI::App& command) {
+  std::vector<std::string> keys;
+  for (const CLI::Option* option : command.get_options({})) {
+    if (std::string key = KeyOf(*option); !key.empty()) keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
+/// Letters to insert, delete or replace.
+size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = std::exchange(row[j + 1], std::min({replaced, row[j] + 1, row[j + 1] + 1}));
+    }
+  }
+  return row.back();
+}
+
+/// " (did you mean ...?)" where something known is near.
+std::string Hint(std::string_view word, const std::vector<std::string>& known) {
+  const auto nearest = std::ranges::min_element(known, {}, [&](const std::string& k) { return Distance(word, k); });
+  if (nearest == known.end() || Distance(word, *nearest) > 2) return "";
+  return Cat(" (did you mean '", *nearest, "'?)");
+}
+
+std::string PlaceOf(std::string_view path, const toml::source_region& source) {
+  return Cat(path, ":", source.begin.line, ":", source.begin.column);
+}
+
+/// Text that the flag would have on a command line; nullopt for kinds that no flag takes.
+std::optional<std::string> TextOf(const toml::node& node) {
+  if (const auto text = node.value_exact<std::string>()) return *text;
+  if (const auto whole = node.value_exact<int64_t>()) return std::to_string(*whole);
+  if (const auto number = node.value_exact<double>()) return fmt::format("{}", *number);
+  if (const auto truth = node.value_exact<bool>()) return *truth ? "true" : "false";
+  return std::nullopt;
+}
+
+absl::StatusOr<std::vector<std::string>> ValuesOf(const toml::node& node, const std::string& place,
+                                                  std::string_view key) {
+  std::vector<std::string> values;
+  const auto add = [&](const toml::node& one) {
+    const std::optional<std::string> text = TextOf(one);
+    if (text) values.push_back(*text);
+    return text.has_value();
+  };
+  bool good = true;
+  if (const toml::array* list = node.as_array()) {
+    for (const toml::node& one : *list) good = good && add(one);
+  } else {
+    good = add(node);
+  }
+  if (good) return values;
+  return absl::InvalidArgumentError(
+      Cat(place, ": '", key, "' must be a string, a number, true, false or an array of these"));
+}
+
+std::vector<std::string> CommandNames(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::App* one : command.get_parent()->get_subcommands({})) names.push_back(one->get_name());
+  return names;
+}
+
+absl::Status CheckTables(const CLI::App& command, std::string_view path, const toml::table& root) {
+  const std::vector<std::string> names = CommandNames(command);
+  for (const auto& [key, node] : root) {
+    const std::string place = PlaceOf(path, key.source());
+    if (!node.is_table()) {
+      return absl::InvalidArgumentError(
+          Cat(place, ": '", key.str(), "' stands outside a table; settings of a command go under its name, as in [",
+              command.get_name(), "]"));
+    }
+    if (std::ranges::find(names, key.str()) == names.end()) {
+      return absl::InvalidArgumentError(Cat(place, ": there is no command '", key.str(), "'", Hint(key.str(), names)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ApplyAll(CLI::App& command, std::string_view config) {
+  const Environment environment = [](const std::string& name) { return std::getenv(name.c_str()); };
+  std::vector<Setting> settings = SettingsOf(command, environment);
+  if (const std::string path = SettingsFile(config, environment); !path.empty()) {
+    KVIST_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kSettingsBytesMax));
+    KVIST_ASSIGN_OR_RETURN(const std::vector<Setting> of_file, ParseSettings(command, path, text));
+    settings.insert(settings.end(), of_file.begin(), of_file.end());
+  }
+  return Apply(command, settings);
+}
+
+}  // namespace
+
+std::string SettingsFile(std::string_view given, const Environment& environment) {
+  if (!given.empty()) return std::string(given);
+  const auto value = [&](const char* name) {
+    const char* found = environment(name);
+    return std::string(found == nullptr ? "" : found);
+  };
+  if (std::string named = value("KVIST_CONFIG"); !named.empty()) return named;
+  std::string folder = value("XDG_CONFIG_HOME");
+  if (folder.empty() && !value("HOME").empty()) folder = value("HOME") + "/.config";
+  if (folder.empty()) return "";
+  std::string path = folder + "/kvist/kvist.toml";
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored) ? path : "";
+}
+
+std::string VariableName(std::string_view command, std::string_view flag) {
+  std::string name = Cat("KVIST_", command, "_", flag);
+  std::ranges::transform(name, name.begin(),
+                         [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+  return name;
+}
+
+absl::StatusOr<std::vector<Setting>> ParseSettings(const CLI::App& command, std::string_view path,
+                                                   std::string_view text) {
+  toml::table root;
+  try {
+    root = toml::parse(text, path);
+  } catch (const toml::parse_error& error) {
+    return absl::InvalidArgumentError(Cat(PlaceOf(path, error.source()), ": ", std::string(error.description())));
+  }
+  KVIST_RETURN_IF_ERROR(CheckTables(command, path, root));
+  std::vector<Setting> settings;
+  const toml::table* own = root[command.get_name()].as_table();
+  if (own == nullptr) return settings;
+  const std::vector<std::string> keys = KeysOf(command);
+  for (const auto& [key, node] : *own) {
+    Setting setting{.flag = std::string(key.str()), .values = {}, .place = PlaceOf(path, key.source())};
+    std::ranges::replace(setting.flag, '_', '-');
+    if (std::ranges::find(keys, setting.flag) == keys.end()) {
+      return absl::InvalidArgumentError(Cat(setting.place, ": '", command.get_name(), "' has no flag '--", setting.flag,
+                                            "'", Hint(setting.flag, keys)));
+    }
+    KVIST_ASSIGN_OR_RETURN(setting.values, ValuesOf(node, setting.place, key.str()));
+    settings.push_back(std::move(setting));
+  }
+  return settings;
+}
+
+std::vector<Setting> SettingsOf(const CLI::App& command, const Environment& environment) {
+  std::vector<Setting> settings;
+  for (const std::string& key : KeysOf(command)) {
+    const std::string name = VariableName(command.get_name(), key);
+    const char* value = environment(name);
+    if (value != nullptr) settings.push_back({.flag = key, .values = {value}, .place = name});
+  }
+  return settings;
+}
+
+absl::Status Apply(CLI::App& command, const std::vector<Setting>& settings) {
+  for (const Setting& setting : settings) {
+    CLI::Option* option = FindOption(command, setting.flag);
+    if (option == nullptr || option->count() > 0 || setting.values.empty()) continue;
+    try {
+      for (const std::string& value : setting.values) option->add_result(value);
+      option->run_callback();
+    } catch (const CLI::Error& error) {
+      return absl::InvalidArgumentError(Cat(setting.place, ": ", error.what()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void AddSettings(CLI::App& app) {
+  const auto config = std::make_shared<std::string>();
+  for (CLI::App* command : app.get_subcommands({})) {
+    command->add_option(Cat("--", kConfigFlag), *config,
+                        "File with settings (TOML); else $KVIST_CONFIG, ~/.config/kvist/kvist.toml");
+  }
+  app.parse_complete_callback([&app, config] {
+    for (CLI::App* command : app.get_subcommands()) {
+      const absl::Status status = ApplyAll(*command, *config);
+      if (!status.ok()) throw CLI::ValidationError(std::string(status.message()), CLI::ExitCodes::ValidationError);
+    }
+  });
+}
+
+}  // namespace kvist::cli

@@ -1,0 +1,17 @@
+#pragma once
+
+/// @file
+/// Reads a small file whole: settings, price lists, keys. Any thread. Non-goals: large files (mapped_file.h).
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace kvist {
+
+/// The bytes of a file or pipe. Errors: NotFound, PermissionDenied and others of the file system; InvalidArgument for a
+/// folder and for more than `bytes_max`. With the path.
+absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t bytes_max);
+
+}  // namespace kvist
