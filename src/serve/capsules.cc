@@ -5,10 +5,10 @@
 #include <boost/json.hpp>
 
 #include "base/status.h"
+#include "serve/answer_format.h"
 #include "serve/engine_question.h"
 #include "serve/json_input.h"
 #include "serve/json_output.h"
-#include "serve/reply.h"
 
 namespace kvist::serve {
 

@@ -12,15 +12,19 @@ namespace kvist::serve {
 
 GenerationStream::GenerationStream(StreamHost& host, PreparedRequest request, TimeNs received_at)
     : host_(host),
-      info_(std::move(request.reply)),
-      request_(std::move(request.generation)),
+      format_(std::move(request.format)),
+      info_(format_->info()),
+      generations_(std::move(request.generations)),
       session_(std::move(request.session)),
-      cache_namespace_(request_.cache_namespace),
-      turn_(std::move(request.turn)) {
-  if (!session_.empty()) history_ = {request_.prompt, request_.ops};
-  choices_.reserve(info_.choices);
-  for (uint32_t i = 0; i < info_.choices; ++i) choices_.push_back({.writer{info_, host.tokenizer, i}});
-  choices_running_ = choices_.size();
+      cache_namespace_(generations_.at(0).cache_namespace),
+      turn_(std::move(request.turn)),
+      choices_(generations_.size() * info_.choices),
+      choices_running_(choices_.size()) {
+  if (!session_.empty()) history_ = {generations_[0].prompt, generations_[0].ops};
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    choices_[i].usage.prompt_tokens = static_cast<uint32_t>(generations_[i / info_.choices].prompt.size());
+  }
+  SumUsage();
   record_.received_at = received_at;
 }
 
@@ -32,8 +36,10 @@ void GenerationStream::Start(std::function<void()> wake) {
     auto sink = [self = shared_from_this(), i, post = host_.post](engine::GenerationEvent&& event) {
       post([self, i, event = std::move(event)]() mutable { self->OnEvent(i, std::move(event)); });
     };
-    engine::GenerationRequest request = i + 1 < choices_.size() ? request_ : std::move(request_);
-    request.sampling.seed += i;
+    const size_t fork = i % info_.choices;
+    engine::GenerationRequest& generation = generations_[i / info_.choices];
+    engine::GenerationRequest request = fork + 1 < info_.choices ? generation : std::move(generation);
+    request.sampling.seed += fork;
     if (i > 0) request.mass_ranges.clear();
     choices_[i].engine_id = host_.engine.Submit(std::move(request), std::move(sink));
     host_.request_log.Name(*choices_[i].engine_id, info_.id);
@@ -63,9 +69,7 @@ void GenerationStream::Fail(ApiError error) {
 
 void GenerationStream::Begin() {
   if (std::exchange(begun_, true) || !info_.stream) return;
-  for (const Choice& choice : choices_) {
-    if (const std::string chunk = choice.writer.BeginChunk(); !chunk.empty()) output_ += SseEvent(chunk);
-  }
+  format_->Begin(static_cast<uint32_t>(choices_.size()), record_.usage, output_);
 }
 
 void GenerationStream::OnEvent(size_t index, engine::GenerationEvent&& event) {
@@ -75,10 +79,8 @@ void GenerationStream::OnEvent(size_t index, engine::GenerationEvent&& event) {
     if (event.trace != nullptr) host_.request_log.AddTrace(info_.id, index, std::move(event.trace));
     return;
   }
-  choice.output_tokens = event.usage.output_tokens;
-  if (index == 0) record_.usage = event.usage;
-  record_.usage.output_tokens = 0;
-  for (const Choice& one : choices_) record_.usage.output_tokens += one.output_tokens;
+  choice.usage = event.usage;
+  SumUsage();
   if (event.usage.output_tokens > 0 && record_.first_token_at == kTimeNever) record_.first_token_at = host_.clock.Now();
   if (event.finish == engine::FinishReason::kError || event.finish == engine::FinishReason::kCancelled) {
     // Nobody here cancelled it: the engine is stopping.
@@ -93,10 +95,10 @@ void GenerationStream::OnEvent(size_t index, engine::GenerationEvent&& event) {
     history_.tokens.insert(history_.tokens.end(), event.token_ids.begin(), event.token_ids.end());
   }
   Begin();
-  Append(choice, event);
+  Append(index, event);
   if (event.finish != engine::FinishReason::kNone) {
-    EndChoice(choice, event);
-    if (choices_running_ == 0) return End(choices_[0].reason);
+    EndChoice(index, event);
+    if (choices_running_ == 0) return End(choices_[0].output.end.reason);
   }
   if (info_.stream && output_.size() > host_.output_bytes_max) {
     overflowed_ = true;
@@ -106,22 +108,50 @@ void GenerationStream::OnEvent(size_t index, engine::GenerationEvent&& event) {
   if (wake_) wake_();
 }
 
-void GenerationStream::Append(Choice& choice, engine::GenerationEvent& event) {
-  if (!info_.logprobs) event.tokens.clear();
-  if (info_.stream) {
-    // A token without text (an ignored end, a character's first half) is no news.
-    if (!event.text.empty() || !event.tokens.empty()) output_ += SseEvent(choice.writer.TextChunk(event));
-    return;
+/// Of all choices: output is the sum, a prompt counts once however many choices it has.
+void GenerationStream::SumUsage() {
+  engine::Usage& sum = record_.usage;
+  sum = {};
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const engine::Usage& usage = choices_[i].usage;
+    sum.output_tokens += usage.output_tokens;
+    if (i % info_.choices != 0) continue;
+    sum.prompt_tokens += usage.prompt_tokens;
+    sum.cached_tokens += usage.cached_tokens;
+    sum.dropped_tokens += usage.dropped_tokens;
+    sum.pinned_blocks += usage.pinned_blocks;
+    sum.not_pinned_blocks += usage.not_pinned_blocks;
   }
-  choice.text += event.text;
-  std::ranges::move(event.tokens, std::back_inserter(choice.tokens));
 }
 
-void GenerationStream::EndChoice(Choice& choice, const engine::GenerationEvent& event) {
-  choice.reason = event.finish;
+/// The parts that are certain with the text of this event.
+std::vector<OutputPart> GenerationStream::TakeParts(Choice& /*choice*/, engine::GenerationEvent& event) {
+  std::vector<OutputPart> parts;
+  if (!event.text.empty()) parts.push_back({.text = std::move(event.text)});
+  return parts;
+}
+
+void GenerationStream::Append(size_t index, engine::GenerationEvent& event) {
+  Choice& choice = choices_[index];
+  if (!info_.logprobs) event.tokens.clear();
+  std::vector<OutputPart> parts = TakeParts(choice, event);
+  if (info_.stream) {
+    // A token without text (an ignored end, a character's first half) is no news.
+    if (!parts.empty() || !event.tokens.empty()) {
+      format_->Add(static_cast<uint32_t>(index), parts, event.tokens, output_);
+    }
+    return;
+  }
+  for (OutputPart& part : parts) choice.output.Append(std::move(part));
+  std::ranges::move(event.tokens, std::back_inserter(choice.output.tokens));
+}
+
+void GenerationStream::EndChoice(size_t index, const engine::GenerationEvent& event) {
+  ChoiceEnd& end = choices_[index].output.end;
+  end.reason = event.finish;
   --choices_running_;
-  if (event.capsule != nullptr) choice.capsule = host_.capsules.Store(event.capsule, host_.unix_now_s());
-  if (info_.stream) output_ += SseEvent(choice.writer.FinishChunk(choice.reason, choice.capsule));
+  if (event.capsule != nullptr) end.capsule = host_.capsules.Store(event.capsule, host_.unix_now_s());
+  if (info_.stream) format_->FinishChoice(static_cast<uint32_t>(index), end, output_);
 }
 
 void GenerationStream::End(engine::FinishReason reason) {
@@ -150,7 +180,7 @@ void GenerationStream::End(engine::FinishReason reason) {
 
 void GenerationStream::Log() {
   LoggedRequest entry{.id = info_.id,
-                      .chat = info_.chat,
+                      .kind = std::string(info_.kind),
                       .created_unix_s = info_.created_unix_s,
                       .received_at = record_.received_at,
                       .submitted_at = submitted_at_,
@@ -168,12 +198,15 @@ void GenerationStream::Log() {
 void GenerationStream::EmitEnd() {
   if (error_.has_value()) {
     // Before the stream has begun the status line can still tell; see StreamOut in http_connection.cc.
-    if (begun_) output_ += SseEvent(ErrorBody(*error_));
+    if (begun_) format_->Fail(*error_, output_);
     return;
   }
   if (record_.reason == engine::FinishReason::kCancelled) return;
-  if (info_.include_usage) output_ += SseEvent(UsageChunk(info_, record_.usage, Timings(), turn_ ? &*turn_ : nullptr));
-  output_ += kSseDone;
+  format_->End(Totals(), output_);
+}
+
+AnswerTotals GenerationStream::Totals() const {
+  return {.usage = record_.usage, .timings = Timings(), .turn = turn_ ? &*turn_ : nullptr};
 }
 
 ReplyTimings GenerationStream::Timings() const {
@@ -193,11 +226,10 @@ std::string GenerationStream::TakeOutput() {
 
 std::string GenerationStream::Whole() {
   KVIST_CHECK(done_ && !error_.has_value() && !info_.stream);
-  boost::json::array choices;
-  for (Choice& choice : choices_) {
-    choices.push_back(choice.writer.WholeChoice(choice.text, choice.tokens, choice.reason, choice.capsule));
-  }
-  return WholeBody(info_, std::move(choices), record_.usage, Timings(), turn_ ? &*turn_ : nullptr);
+  std::vector<ChoiceOutput> outputs;
+  outputs.reserve(choices_.size());
+  for (Choice& choice : choices_) outputs.push_back(std::move(choice.output));
+  return format_->Whole(outputs, Totals());
 }
 
 }  // namespace kvist::serve

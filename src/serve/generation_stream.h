@@ -16,7 +16,6 @@
 #include "serve/api_error.h"
 #include "serve/capsules.h"
 #include "serve/prompt.h"
-#include "serve/reply.h"
 #include "serve/request_log.h"
 #include "serve/serve_metrics.h"
 
@@ -60,30 +59,31 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   bool done() const { return done_; }              ///< No more news.
   bool overflowed() const { return overflowed_; }  ///< Given up because nobody took the output.
   const std::optional<ApiError>& error() const { return error_; }
-  const ReplyInfo& info() const { return info_; }
+  const AnswerFormat& format() const { return *format_; }
 
   /// Events of the stream not yet taken; the last ones once done().
   std::string TakeOutput();
   bool HasOutput() const { return !output_.empty(); }
+  /// The stream says that it is still there. REQUIRES: begun() and not done().
+  void KeepAlive() { format_->KeepAlive(output_); }
 
   /// The whole answer. REQUIRES: done(), no error, not a stream.
   std::string Whole();
 
  private:
   struct Choice {
-    ReplyWriter writer;
-    std::optional<RequestId> engine_id{};
-    std::string text{};                        ///< Whole answers only.
-    std::vector<engine::TokenEvent> tokens{};  ///< Whole answers with logprobs only.
-    engine::FinishReason reason = engine::FinishReason::kNone;
-    uint32_t output_tokens = 0;
-    std::string capsule{};  ///< Its name, once it has ended, if it is kept.
-    std::shared_ptr<const engine::RequestTrace> trace{};
+    std::optional<RequestId> engine_id;
+    ChoiceOutput output;  ///< Of a stream, only how it ended.
+    engine::Usage usage;
+    std::shared_ptr<const engine::RequestTrace> trace;
   };
 
   void OnEvent(size_t index, engine::GenerationEvent&& event);
-  void Append(Choice& choice, engine::GenerationEvent& event);
-  void EndChoice(Choice& choice, const engine::GenerationEvent& event);
+  void Append(size_t index, engine::GenerationEvent& event);
+  std::vector<OutputPart> TakeParts(Choice& choice, engine::GenerationEvent& event);
+  void EndChoice(size_t index, const engine::GenerationEvent& event);
+  void SumUsage();
+  AnswerTotals Totals() const;
   void End(engine::FinishReason reason);
   void EmitEnd();
   void Cancel();
@@ -91,14 +91,15 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   ReplyTimings Timings() const;
 
   StreamHost& host_;
-  const ReplyInfo info_;
-  engine::GenerationRequest request_;  ///< Moved from by Start.
-  std::string session_;                ///< "" = none; else what follows is kept under it when the answer ends.
+  const std::unique_ptr<AnswerFormat> format_;
+  const AnswerInfo& info_;                              ///< The format's.
+  std::vector<engine::GenerationRequest> generations_;  ///< Moved from by Start.
+  std::string session_;  ///< "" = none; else what follows is kept under it when the answer ends.
   uint64_t cache_namespace_ = 0;
   History history_;           ///< With the first choice.
   std::optional<Turn> turn_;  ///< Its attention is that of the first choice.
   std::function<void()> wake_;
-  std::vector<Choice> choices_;
+  std::vector<Choice> choices_;  ///< Those of the first prompt first.
   size_t choices_running_ = 0;
   GenerationRecord record_;
   TimeNs submitted_at_{0};

@@ -78,7 +78,7 @@ std::string DateText(int64_t unix_s) {
   return {text, size};
 }
 
-std::string SseChunk(std::string_view data) {
+std::string HttpChunk(std::string_view data) {
   return fmt::format("{:x}\r\n{}\r\n", data.size(), data);
 }
 constexpr std::string_view kLastChunk = "0\r\n\r\n";
@@ -292,7 +292,7 @@ asio::awaitable<void> HttpConnection::Generate(Request& request) {
   });
   watch_wanted_ = true;
   Watch();
-  if (stream_->info().stream) {
+  if (stream_->format().info().stream) {
     co_await StreamOut(request);
   } else {
     co_await WholeOut(request);
@@ -325,13 +325,13 @@ asio::awaitable<void> HttpConnection::StreamOut(const Request& request) {
     co_return;
   }
   stream_->Begin();
-  HttpReply head{.content_type = "text/event-stream",
+  HttpReply head{.content_type = std::string(stream_->format().StreamType()),
                  .headers = {{"Cache-Control", "no-store"}, {"X-Accel-Buffering", "no"}}};
   host_.service.metrics().CountReply(request.head.target.route, head.status);
-  std::string pending = HeadText(request, head, chunked);
+  std::string pending = HeadText(request, head, chunked ? Framing::kChunked : Framing::kToTheEnd);
   while (!gone_) {
     const bool last = stream_->done();
-    if (std::string out = stream_->TakeOutput(); !out.empty()) pending += chunked ? SseChunk(out) : out;
+    if (std::string out = stream_->TakeOutput(); !out.empty()) pending += chunked ? HttpChunk(out) : out;
     if (last && chunked) pending += kLastChunk;
     if (stream_->error().has_value()) close_after_ = true;
     if (stream_->overflowed()) {
@@ -342,8 +342,8 @@ asio::awaitable<void> HttpConnection::StreamOut(const Request& request) {
     if (!pending.empty() && !co_await Write(std::exchange(pending, ""))) break;
     if (last) break;
     if (stream_->begun() && !stream_->done() && !stream_->HasOutput() && !gone_) {
-      if (!co_await WaitForNews(host_.limits.comment))
-        pending = chunked ? SseChunk(kSseKeepAlive) : std::string(kSseKeepAlive);
+      if (!co_await WaitForNews(host_.limits.comment) && !stream_->done() && !stream_->HasOutput())
+        stream_->KeepAlive();
     }
   }
 }
@@ -379,16 +379,16 @@ asio::awaitable<void> HttpConnection::StopWatching() {
 
 // ---- Writing.
 
-std::string HttpConnection::HeadText(const Request& request, const HttpReply& reply, bool chunked) const {
+std::string HttpConnection::HeadText(const Request& request, const HttpReply& reply, Framing framing) const {
   const auto status = static_cast<http::status>(reply.status);
   std::string text = fmt::format("HTTP/1.1 {} {}\r\nServer: kvist\r\nDate: {}\r\n", reply.status,
                                  std::string_view(http::obsolete_reason(status)), DateText(host_.service.unix_now_s()));
   const auto add = [&text](std::string_view name, std::string_view value) {
     text += fmt::format("{}: {}\r\n", name, value);
   };
-  if (chunked) {
+  if (framing == Framing::kChunked) {
     add("Transfer-Encoding", "chunked");
-  } else if (reply.content_type != "text/event-stream" && reply.status != 204 && reply.status != 304) {
+  } else if (framing == Framing::kLength && reply.status != 204 && reply.status != 304) {
     add("Content-Length", std::to_string(reply.body.size()));
   }
   if (!reply.content_type.empty()) add("Content-Type", reply.content_type);
@@ -407,7 +407,7 @@ asio::awaitable<void> HttpConnection::WriteReply(const Request& request, HttpRep
   reading_ = false;
   host_.service.metrics().CountReply(request.head.target.route, reply.status);
   spdlog::debug("{}: {}", RouteName(request.head.target.route), reply.status);
-  std::string bytes = HeadText(request, reply, /*chunked=*/false);
+  std::string bytes = HeadText(request, reply, Framing::kLength);
   if (request.head.method != Method::kHead) bytes += reply.body;
   co_await Write(std::move(bytes));
 }

@@ -47,6 +47,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
  private:
   struct Request;
+  enum class Framing : uint8_t { kLength, kChunked, kToTheEnd };  ///< How the body's end is told.
 
   boost::asio::awaitable<bool> ReadRequest(Request& request);
   boost::asio::awaitable<bool> ReadBody(Request& request);
@@ -66,7 +67,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void WaitForDeadline();
   void Disarm();
   void ClientGone();
-  std::string HeadText(const Request& request, const HttpReply& reply, bool chunked) const;
+  std::string HeadText(const Request& request, const HttpReply& reply, Framing framing) const;
 
   ConnectionHost& host_;
   boost::asio::ip::tcp::socket socket_;

@@ -20,7 +20,7 @@ void AppendObject(const json::object& object, std::string& out) {
   for (const auto& member : object) {
     out += before;
     before = ',';
-    out += json::serialize(member.key());
+    AppendJsonString(member.key(), out);
     out += ':';
     Append(member.value(), out);
   }
@@ -39,6 +39,7 @@ void AppendArray(const json::array& array, std::string& out) {
 void Append(const json::value& value, std::string& out) {
   if (value.is_object()) return AppendObject(value.get_object(), out);
   if (value.is_array()) return AppendArray(value.get_array(), out);
+  if (value.is_string()) return AppendJsonString(value.get_string(), out);
   if (value.is_double()) {
     KVIST_CHECK(std::isfinite(value.get_double()));
     fmt::format_to(std::back_inserter(out), "{}", value.get_double());
@@ -48,6 +49,24 @@ void Append(const json::value& value, std::string& out) {
 }
 
 }  // namespace
+
+void AppendJsonString(std::string_view text, std::string& out) {
+  constexpr std::string_view kNamed = "\b\f\n\r\t\"\\", kNames = "bfnrt\"\\";
+  out += '"';
+  size_t begin = 0;  // Of what is copied as it is.
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\') continue;
+    out.append(text, begin, i - begin);
+    begin = i + 1;
+    if (const size_t named = kNamed.find(c); named != std::string_view::npos) {
+      out.append({'\\', kNames[named]});
+    } else {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned char>(c));
+    }
+  }
+  out.append(text, begin).append("\"");
+}
 
 std::string JsonText(const json::value& value) {
   std::string out;

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "modelfile/tokenizer_utf8.h"
 #include "serve/api_error.h"
+#include "serve/openai_format.h"
 #include "serve/request.h"
 
 namespace kvist::serve {
@@ -47,29 +48,52 @@ absl::Status CheckBytes(const ServedModel& model, size_t prompt_bytes, std::stri
 
 /// The parts that both kinds share.
 /// @param prompt  empty = the generation goes on from the state that it was restored to.
-PreparedRequest Assemble(const ServedModel& model, RequestOptions options, std::vector<TokenId> prompt, bool chat,
-                         int64_t now_unix_s) {
-  const Tokenizer& tokenizer = *model.tokenizer;
-  PreparedRequest prepared;
-  prepared.generation = std::move(options.generation);
-  prepared.generation.sampling.seed = options.seed ? *options.seed : FreshSeed();
+engine::GenerationRequest Assemble(const ServedModel& model, RequestOptions& options, std::vector<TokenId> prompt) {
+  engine::GenerationRequest generation = std::move(options.generation);
+  generation.sampling.seed = options.seed ? *options.seed : FreshSeed();
   if (!prompt.empty()) {
     // After a control token text begins anew, and the space that some vocabularies put there is not the model's.
-    prepared.generation.strip_leading_space = tokenizer.IsBreak(prompt.back());
-    prepared.generation.prompt = std::move(prompt);
-    prepared.generation.prompt_output_tokens = 0;
+    generation.strip_leading_space = model.tokenizer->IsBreak(prompt.back());
+    generation.prompt = std::move(prompt);
+    generation.prompt_output_tokens = 0;
   }
-  prepared.reply = {.chat = chat,
-                    .stream = options.stream,
-                    .include_usage = options.include_usage,
-                    .logprobs = options.logprobs,
-                    .choices = options.choices,
-                    .id = NewId(chat ? "chatcmpl-" : "cmpl-"),
-                    .created_unix_s = now_unix_s,
-                    .model = model.id,
-                    .fingerprint = model.fingerprint,
-                    .strips_first_space = prepared.generation.prompt_output_tokens == 0 &&
-                                          prepared.generation.strip_leading_space && tokenizer.adds_space_prefix()};
+  return generation;
+}
+
+AnswerInfo InfoOf(const ServedModel& model, const RequestOptions& options, const engine::GenerationRequest& generation,
+                  int64_t now_unix_s) {
+  return {.created_unix_s = now_unix_s,
+          .model = model.id,
+          .fingerprint = model.fingerprint,
+          .stream = options.stream,
+          .logprobs = options.logprobs,
+          .choices = options.choices,
+          .strips_first_space = generation.prompt_output_tokens == 0 && generation.strip_leading_space &&
+                                model.tokenizer->adds_space_prefix()};
+}
+
+/// @param prompt  as for Assemble
+PreparedRequest ChatOf(const ServedModel& model, RequestOptions options, std::vector<TokenId> prompt,
+                       int64_t now_unix_s) {
+  PreparedRequest prepared;
+  prepared.generations.push_back(Assemble(model, options, std::move(prompt)));
+  AnswerInfo info = InfoOf(model, options, prepared.generations[0], now_unix_s);
+  info.kind = "chat";
+  info.id = NewId("chatcmpl-");
+  prepared.format = std::make_unique<ChatFormat>(std::move(info), *model.tokenizer, options.include_usage);
+  return prepared;
+}
+
+/// @param prompt  as for Assemble. @param echoes  of each prompt; empty = none
+PreparedRequest CompletionOf(const ServedModel& model, RequestOptions options, std::vector<TokenId> prompt,
+                             std::vector<std::string> echoes, int64_t now_unix_s) {
+  PreparedRequest prepared;
+  prepared.generations.push_back(Assemble(model, options, std::move(prompt)));
+  AnswerInfo info = InfoOf(model, options, prepared.generations[0], now_unix_s);
+  info.kind = "completion";
+  info.id = NewId("cmpl-");
+  prepared.format =
+      std::make_unique<CompletionFormat>(std::move(info), *model.tokenizer, options.include_usage, std::move(echoes));
   return prepared;
 }
 
@@ -84,12 +108,10 @@ std::vector<TokenId> EncodeText(const Tokenizer& tokenizer, std::string_view tex
   return tokens;
 }
 
-/// A restored generation goes on as it is.
-absl::StatusOr<PreparedRequest> GoOn(const ServedModel& model, RequestOptions options, bool chat, int64_t now_unix_s) {
-  const engine::GenerationRequest& state = options.generation;
+/// A restored generation goes on as it is, if it fits.
+absl::Status CheckState(const ServedModel& model, const engine::GenerationRequest& state) {
   const auto tokens = static_cast<uint32_t>(state.prompt.size());
-  KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, state.ops).tokens, "kvist.restore"));
-  return Assemble(model, std::move(options), {}, chat, now_unix_s);
+  return CheckLength(model, kv::LiveText::Peak(tokens, state.ops).tokens, "kvist.restore");
 }
 
 /// Indices of the messages whose places the prompt has to tell, increasing.
@@ -154,7 +176,10 @@ size_t TextBytesMax(const Tokenizer& tokenizer, uint32_t tokens) {
 absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates past_states, std::string_view body,
                                             int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(body, ContextOf(model, past_states.capsules)));
-  if (request.messages.empty()) return GoOn(model, std::move(request.options), /*chat=*/true, now_unix_s);
+  if (request.messages.empty()) {
+    KVIST_RETURN_IF_ERROR(CheckState(model, request.options.generation));
+    return ChatOf(model, std::move(request.options), {}, now_unix_s);
+  }
   if (!model.encode_chat) {
     return absl::InvalidArgumentError(
         Cat("the model '", model.id, "' cannot chat: ", model.no_chat_because, "; use /v1/completions"));
@@ -193,13 +218,13 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates
   AddRetained(request.marks, *prompt, marked, left_out, request.options.generation.retain);
   const uint32_t tokens = static_cast<uint32_t>(history.tokens.size());
   KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, history.ops).tokens, "messages"));
-  PreparedRequest prepared =
-      Assemble(model, std::move(request.options), std::move(history.tokens), /*chat=*/true, now_unix_s);
-  prepared.generation.ops = std::move(history.ops);
+  PreparedRequest prepared = ChatOf(model, std::move(request.options), std::move(history.tokens), now_unix_s);
+  engine::GenerationRequest& generation = prepared.generations[0];
+  generation.ops = std::move(history.ops);
   prepared.session = session;
   if (forget_below == 0) return prepared;
   for (const TurnMessage& message : turn.messages) {
-    if (message.in_view()) prepared.generation.mass_ranges.push_back(Without(left_out, message.tokens));
+    if (message.in_view()) generation.mass_ranges.push_back(Without(left_out, message.tokens));
   }
   prepared.turn = std::move(turn);
   return prepared;
@@ -212,7 +237,8 @@ absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, Past
   const std::string* text = std::get_if<std::string>(&request.prompt);
   const bool restored = request.options.restored;
   if (restored && text != nullptr && text->empty()) {
-    return GoOn(model, std::move(request.options), /*chat=*/false, now_unix_s);
+    KVIST_RETURN_IF_ERROR(CheckState(model, request.options.generation));
+    return CompletionOf(model, std::move(request.options), {}, {}, now_unix_s);
   }
   const std::vector<kv::CacheOp>& ops = request.options.generation.ops;
   if (text != nullptr && ops.empty()) KVIST_RETURN_IF_ERROR(CheckBytes(model, text->size(), "prompt"));
@@ -231,14 +257,12 @@ absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, Past
   if (const std::string fault = kv::FindFault(request.options.generation.retain, tokens); !fault.empty()) {
     return BadParam("kvist.retain", Cat("'kvist.retain' cannot be done: ", fault));
   }
-  std::string echo;
+  std::vector<std::string> echoes;
   if (request.echo) {
     std::string bytes = text != nullptr ? *text : model.tokenizer->Decode(prompt);
-    TakeCharacters(bytes, /*last=*/true, echo);  // Token ids may spell what is no text.
+    TakeCharacters(bytes, /*last=*/true, echoes.emplace_back());  // Token ids may spell what is no text.
   }
-  PreparedRequest prepared = Assemble(model, std::move(request.options), std::move(prompt), /*chat=*/false, now_unix_s);
-  prepared.reply.echo = std::move(echo);
-  return prepared;
+  return CompletionOf(model, std::move(request.options), std::move(prompt), std::move(echoes), now_unix_s);
 }
 
 }  // namespace kvist::serve

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,8 +19,8 @@
 #include "modelfile/chat_prompt.h"
 #include "modelfile/chat_template.h"
 #include "modelfile/tokenizer.h"
+#include "serve/answer_format.h"
 #include "serve/capsules.h"
-#include "serve/reply.h"
 #include "serve/sessions.h"
 
 namespace kvist::serve {
@@ -46,10 +47,10 @@ struct ServedModel {
 size_t TextBytesMax(const Tokenizer& tokenizer, uint32_t tokens);
 
 struct PreparedRequest {
-  engine::GenerationRequest generation;
-  ReplyInfo reply;
+  std::vector<engine::GenerationRequest> generations;  ///< One per prompt, at least one.
+  std::unique_ptr<AnswerFormat> format;
   std::string session;       ///< Under which prompt and answer are remembered; "" = not at all.
-  std::optional<Turn> turn;  ///< When attention is measured: GenerationRequest::mass_ranges are its messages in view.
+  std::optional<Turn> turn;  ///< When attention is measured: the first generation's mass_ranges are its messages.
 };
 
 /// What prompts may go on from.

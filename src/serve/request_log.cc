@@ -7,8 +7,8 @@
 #include <boost/json.hpp>
 
 #include "base/status.h"
+#include "serve/answer_format.h"
 #include "serve/json_output.h"
-#include "serve/reply.h"
 
 namespace kvist::serve {
 
@@ -47,7 +47,7 @@ double Mean(uint64_t sum, uint32_t count) {
 json::object ShortObject(const LoggedRequest& request) {
   json::object out = {{"id", request.id},
                       {"object", "kvist.request"},
-                      {"kind", request.chat ? "chat" : "completion"},
+                      {"kind", request.kind},
                       {"created", request.created_unix_s},
                       {"finish_reason", FinishReasonName(request.reason)},
                       {"prompt_tokens", request.usage.prompt_tokens},

@@ -23,8 +23,8 @@ namespace kvist::serve {
 
 /// One request from its last byte to the end of its answer. Instants are the server's; kTimeNever = did not happen.
 struct LoggedRequest {
-  std::string id;  ///< "chatcmpl-..." or "cmpl-...".
-  bool chat = false;
+  std::string id;    ///< "chatcmpl-..." or "cmpl-...".
+  std::string kind;  ///< "chat", "completion", ...
   int64_t created_unix_s = 0;
   TimeNs received_at = kTimeNever;   ///< Its last byte was read.
   TimeNs submitted_at = kTimeNever;  ///< Parsed, rendered, tokenized, handed to the engine.

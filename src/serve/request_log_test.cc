@@ -13,7 +13,7 @@ constexpr int64_t kMs = 1'000'000;
 
 LoggedRequest Entry(const std::string& id, uint64_t engine_id) {
   return {.id = id,
-          .chat = true,
+          .kind = "chat",
           .created_unix_s = 1700000000,
           .received_at = TimeNs{10 * kMs},
           .submitted_at = TimeNs{12 * kMs},

@@ -1,6 +1,6 @@
 #include "serve/serve_metrics.h"
 
-#include "serve/reply.h"
+#include "serve/answer_format.h"
 
 namespace kvist::serve {
 

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "serve/json_input.h"
 #include "serve/memory_view.h"
-#include "serve/reply.h"
+#include "serve/openai_format.h"
 #include "web/assets.h"
 
 namespace kvist::serve {
