@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <boost/json.hpp>
 
@@ -24,6 +23,7 @@
 #include "runtime/runtime.h"
 #include "sched/policy.h"
 #include "serve/server.h"
+#include "telemetry/log.h"
 
 namespace kvist::cli {
 namespace {
@@ -33,7 +33,7 @@ constexpr uint64_t kBodyBytesMax = uint64_t{1} << 30;  // What Tokenizer::Encode
 struct ServeFlags {
   ModelFlags model;
   serve::ServerOptions server;
-  std::string served_name, body_max, log_level = "info";
+  std::string served_name, body_max, log_level = "info", log_format = "text";
   std::vector<std::string> api_keys;
   double drain_s = 30, forget_below = 0;
   bool json = false, no_reuse = false;
@@ -153,9 +153,8 @@ absl::Status Serve(ServeFlags& flags) {
 }
 
 int RunServe(ServeFlags& flags) {
-  spdlog::set_default_logger(spdlog::stderr_color_mt("kvist"));
-  spdlog::set_pattern("%H:%M:%S %^%l%$ %v");
-  spdlog::set_level(spdlog::level::from_str(flags.log_level));
+  telemetry::SetUpLog(flags.log_format == "json" ? telemetry::LogFormat::kJson : telemetry::LogFormat::kText,
+                      spdlog::level::from_str(flags.log_level));
   const absl::Status status = Serve(flags);
   return status.ok() ? 0 : Report("serve", status);
 }
@@ -218,6 +217,9 @@ void AddServerFlags(CLI::App& command, ServeFlags& flags) {
       ->capture_default_str();
   command.add_option("--log-level", flags.log_level, "debug, info, warn, error or off")
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
+      ->capture_default_str();
+  command.add_option("--log-format", flags.log_format, "text, or json: one object per line")
+      ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   command.add_flag("--json", flags.json, "When ready, one JSON object on standard output");
 }
