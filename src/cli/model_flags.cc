@@ -1,6 +1,5 @@
 #include "cli/model_flags.h"
 
-#include <cerrno>
 #include <cstdio>
 #include <memory>
 
@@ -11,6 +10,7 @@
 #include "cli/model_path.h"
 #include "cli/progress.h"
 #include "cli/ranges.h"
+#include "platform/text_file.h"
 
 namespace kvist::cli {
 namespace {
@@ -18,33 +18,27 @@ namespace {
 constexpr size_t kTextBytesMax = size_t{1} << 30;  // What Tokenizer::Encode takes.
 constexpr int kExitInterrupted = 130;              // As shells report SIGINT.
 
-struct CloseFile {
-  void operator()(std::FILE* file) const {
-    if (file != stdin) std::fclose(file);
-  }
-};
-
-/// Says on standard error what a user would otherwise take for a fault.
-void Advise(const runtime::Runtime& runtime, const runtime::RuntimeOptions& options) {
+void Advise(const runtime::Runtime& runtime, const ModelFlags& flags) {
+  const auto say = [&](std::string_view kind, const std::string& text) {
+    flags.advise ? flags.advise(kind, text) : fmt::print(stderr, "{}: {}\n", kind, text);
+  };
   if (IsShippedModel(*runtime.model->file)) {
-    fmt::print(stderr,
-               "note: {} is the small model that comes with kvist. It tells little stories and answers questions about "
-               "the text it is given; it knows nothing else. For a chat model: kvist pull {}\n",
-               runtime.model_id, kDefaultModel);
+    say("note",
+        fmt::format("{} is the small model that comes with kvist. It tells little stories and answers questions "
+                    "about the text it is given; it knows nothing else. For a chat model: kvist pull {}",
+                    runtime.model_id, kDefaultModel));
   }
   const exec::Weights& weights = runtime.executor->weights();
   if (weights.report().source == exec::WeightSource::kModel && !weights.report().cache_path.empty()) {
-    fmt::print(
-        stderr,
-        "note: {} of packed weights go to {} in the background, for the next start (--packed-cache off: never)\n",
-        FormatByteSize(weights.packed_bytes()), weights.report().cache_path);
+    say("note", fmt::format("{} of packed weights go to {} in the background, for the next start (--packed-cache off: "
+                            "never)",
+                            FormatByteSize(weights.packed_bytes()), weights.report().cache_path));
   }
   const uint32_t trained = runtime.model->spec.context_length;
-  if (options.context_tokens_max > trained) {
-    fmt::print(stderr,
-               "warning: --context {} is beyond the {} tokens that this model was trained for; expect worse "
-               "answers to longer texts\n",
-               options.context_tokens_max, trained);
+  if (flags.runtime.context_tokens_max > trained) {
+    say("warning", fmt::format("--context {} is beyond the {} tokens that this model was trained for; expect worse "
+                               "answers to longer texts",
+                               flags.runtime.context_tokens_max, trained));
   }
 }
 
@@ -88,14 +82,14 @@ absl::StatusOr<runtime::RuntimeOptions> ResolveOptions(const ModelFlags& flags) 
   if (flags.packed_cache == "off") options.packed_cache.clear();
   if (!options.cache_notice) options.cache_notice = ReportCache;
   KVIST_ASSIGN_OR_RETURN(options.model_path, ResolveModel(flags.model));
-  options.progress = LoadingProgress();
+  if (!options.progress) options.progress = LoadingProgress();
   return options;
 }
 
 absl::StatusOr<std::unique_ptr<runtime::Runtime>> StartRuntime(const ModelFlags& flags) {
   KVIST_ASSIGN_OR_RETURN(const runtime::RuntimeOptions options, ResolveOptions(flags));
   KVIST_ASSIGN_OR_RETURN(std::unique_ptr<runtime::Runtime> runtime, runtime::Start(options));
-  Advise(*runtime, options);
+  Advise(*runtime, flags);
   return runtime;
 }
 
@@ -112,16 +106,7 @@ std::string_view DescribeSource(exec::WeightSource source) {
 }
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
-  const std::unique_ptr<std::FILE, CloseFile> file(path == "-" ? stdin : std::fopen(path.c_str(), "rbe"));
-  if (file == nullptr) return absl::ErrnoToStatus(errno, path);
-  std::string text;
-  char buffer[1 << 16];
-  while (const size_t bytes = std::fread(buffer, 1, sizeof buffer, file.get())) {
-    text.append(buffer, bytes);
-    if (text.size() >= kTextBytesMax) return absl::InvalidArgumentError(Cat(path, ": more than 1 GiB of text"));
-  }
-  if (std::ferror(file.get()) != 0) return absl::ErrnoToStatus(errno, path);
-  return text;
+  return ReadTextFile(path == "-" ? "/dev/stdin" : path, kTextBytesMax);
 }
 
 absl::Status FlushOutput() {

@@ -3,6 +3,7 @@
 /// @file
 /// Flags of the commands that run a model in this process, and how they become a runtime.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,6 +20,8 @@ struct ModelFlags {
   std::string kv_memory;
   std::string kv_type = "f16";
   std::string packed_cache;  ///< A folder or "off"; empty = the user's cache folder.
+  /// Receives what a user would otherwise take for a fault; `kind` is "note" or "warning". Else standard error does.
+  std::function<void(std::string_view kind, std::string_view text)> advise;
   runtime::RuntimeOptions runtime;
 };
 
@@ -37,8 +40,8 @@ absl::StatusOr<std::unique_ptr<runtime::Runtime>> StartRuntime(const ModelFlags&
 /// "packed from the model file", "from the packed cache" or "used where they lie in the packed cache".
 std::string_view DescribeSource(exec::WeightSource source);
 
-/// The content of a file, or of standard input for "-". Errors: those of reading, with the path; InvalidArgument from 1
-/// GiB on.
+/// The content of a file, or of standard input for "-". Errors: those of reading, with the path; InvalidArgument for
+/// more than 1 GiB.
 absl::StatusOr<std::string> ReadText(const std::string& path);
 
 /// Sends what was printed on its way. Errors: DataLoss when standard output did not take all of it.

@@ -110,6 +110,10 @@ absl::Status Resolve(ServeFlags& flags) {
   runtime::RuntimeOptions& options = flags.model.runtime;
   options.reuse = !flags.no_reuse;
   options.cache_notice = LogCache;
+  flags.model.advise = [](std::string_view kind, std::string_view text) {
+    spdlog::log(kind == "warning" ? spdlog::level::warn : spdlog::level::info, "{}", text);
+  };
+  if (flags.log_format == "json") options.progress = [](uint64_t, uint64_t) {};  // Drawn for people.
   options.tokens_per_step_max = std::max(options.tokens_per_step_max, options.chunk_tokens_max);
   return absl::OkStatus();
 }

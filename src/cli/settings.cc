@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -12,6 +13,7 @@
 
 #include <fmt/format.h>
 #include <toml++/toml.h>
+#include <boost/json.hpp>
 
 #include "base/status.h"
 #include "platform/text_file.h"
@@ -97,6 +99,17 @@ absl::StatusOr<std::vector<std::string>> ValuesOf(const toml::node& node, const 
   if (good) return values;
   return absl::InvalidArgumentError(
       Cat(place, ": '", key, "' must be a string, a number, true, false or an array of these"));
+}
+
+/// As TOML, after a space: what the flag is when it is not given; nothing where that is no value of it.
+std::string DefaultOf(const CLI::Option& option) {
+  if (option.get_items_expected_max() == 0) return " false";
+  const std::string& text = option.get_default_str();
+  if (text.empty()) return "";
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size()) return " " + text;
+  return " " + boost::json::serialize(boost::json::string(text));
 }
 
 std::vector<std::string> CommandNames(const CLI::App& command) {
@@ -204,6 +217,16 @@ absl::Status Apply(CLI::App& command, const std::vector<Setting>& settings) {
     }
   }
   return absl::OkStatus();
+}
+
+std::string SettingsTemplate(const CLI::App& command) {
+  std::string text = Cat("[", command.get_name(), "]\n");
+  for (const CLI::Option* option : command.get_options({})) {
+    const std::string key = KeyOf(*option);
+    if (key.empty()) continue;
+    text += Cat("\n# ", option->get_description(), "\n# ", key, " =", DefaultOf(*option), "\n");
+  }
+  return text;
 }
 
 void AddSettings(CLI::App& app) {

@@ -48,6 +48,9 @@ std::vector<Setting> SettingsOf(const CLI::App& command, const Environment& envi
 /// Errors: InvalidArgument with the place and what the flag says about the value.
 absl::Status Apply(CLI::App& command, const std::vector<Setting>& settings);
 
+/// A file for `command` with every flag it has, commented out: what it does and what it is when left alone.
+std::string SettingsTemplate(const CLI::App& command);
+
 /// Registers --config with every command of `app` and applies settings to the chosen one before it runs. Call after
 /// all commands are added.
 void AddSettings(CLI::App& app);

@@ -18,7 +18,7 @@ import urllib.request
 KVIST = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "kvist"
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "models"
 MODEL = str(MODELS / "default-q8_0.gguf")
-COMMANDS = ("serve", "run", "inspect", "tokenize", "bench", "synth", "eval", "perplexity", "pull", "explain")
+COMMANDS = ("serve", "run", "inspect", "tokenize", "bench", "synth", "eval", "perplexity", "pull", "explain", "config")
 STORY = "Once upon a time there was a small dog. He lived near the river with a kind old man. "
 
 
@@ -243,6 +243,24 @@ class Settings(CliTest):
                 self.fails(2, self.kvist("serve", "--config", path), f"{path}{place}", what)
         self.fails(2, self.kvist("serve", "--config", self.folder / "none.toml"), "none.toml")
         self.fails(2, self.kvist("serve", env={"KVIST_SERVE_PORT": "tcp://10.0.0.1:80"}), "KVIST_SERVE_PORT: --port")
+
+    def test_config_names_every_flag(self):
+        text = self.kvist("config").stdout
+        for flag in re.findall(r"--([a-z-]+)", self.kvist("serve", "--help").stdout.split("API key is required")[0]):
+            if flag not in ("help", "config"):
+                self.assertIn(f"\n# {flag} =", text)
+        # What has a default may be written out and changes nothing.
+        lines = [line.removeprefix("# ") if re.match(r"# [a-z-]+ = .", line) else line for line in text.splitlines()]
+        path = self.write("\n".join(lines).replace("port = 8080", "port = 0").replace("json = false", "json = true"), "all.toml")
+        process = self.start("serve", MODEL, "--config", path)
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        self.assertEqual(json.loads(process.stdout.readline())["event"], "ready")
+        self.fails(2, self.kvist("config", "serf"), "serf")
+
+    def test_log_lines_are_json(self):
+        process = self.start("serve", MODEL, "--port", "0", "--log-format", "json")
+        lines = [json.loads(process.stderr.readline()) for _ in range(2)]
+        self.assertTrue(all({"time", "level", "message"} <= line.keys() for line in lines))
 
     def test_help_needs_no_settings(self):
         bad = self.write("[serve\n", "bad.toml")
