@@ -96,7 +96,9 @@ std::vector<TokenId> TokenizerBase::Encode(std::string_view text, const EncodeOp
   std::vector<TokenId> out;
   out.reserve(text.size() / 4 + 4);
   if (options.add_special && adds_bos_) out.push_back(TokenId{*vocabulary_.bos()});
-  EncodeParts(text, SplitParts(text, options.parse_special), out);
+  std::vector<Part> parts = SplitParts(text, options.parse_special);
+  if (options.continues && !parts.empty()) parts.front().at_break = false;
+  EncodeParts(text, parts, out);
   if (options.add_special && adds_eos_) out.push_back(TokenId{*vocabulary_.eos()});
   return out;
 }

@@ -21,6 +21,7 @@ namespace kvist {
 struct EncodeOptions {
   bool add_special = true;     ///< Add BOS / EOS as the vocabulary's rules say.
   bool parse_special = false;  ///< Recognise control tokens such as "<|im_start|>" in the text. Never for user text.
+  bool continues = false;      ///< The text goes on where other text ends: no space is put before it.
 };
 
 /// A vocabulary with its algorithm. Immutable. Threads: any.

@@ -74,6 +74,13 @@ TEST(SpmTokenizer, SpacePrefixIsTheVocabularysChoice) {
   EXPECT_FALSE(t->adds_space_prefix());
 }
 
+TEST(SpmTokenizer, ATextThatContinuesAnotherGetsNoSpace) {
+  const auto t = Load(SmallSpm());
+  const EncodeOptions continues{.add_special = false, .continues = true};
+  EXPECT_THAT(Pieces(*t, t->Encode("the cat", continues)), ElementsAre("the", "▁cat"));
+  EXPECT_THAT(Pieces(*t, t->Encode("a<tool>a", continues)), ElementsAre("a", "<tool>", "▁a"));
+}
+
 TEST(SpmTokenizer, UserDefinedEntriesAreTakenWholeAndLongestFirst) {
   const auto t = Load(SmallSpm());
   EXPECT_THAT(Plain(*t, "a<tool>a"), ElementsAre("▁a", "<tool>", "▁a"));

@@ -1,0 +1,23 @@
+#pragma once
+
+/// @file
+/// A safe part of regular expressions (ECMA 262, as JSON schemas use them) as an expression over characters: literals,
+/// classes, groups, alternatives, repetitions, anchors at the ends. Look-around, back references, word boundaries and
+/// properties are refused. Pure; any thread.
+
+#include <functional>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "grammar/expression.h"
+
+namespace kvist::grammar {
+
+/// How a set of characters is written in the text that is to be matched, e.g. inside a string of JSON.
+using CharWriter = std::function<Node(const std::vector<CharRange>&)>;
+
+/// What `pattern` finds: without anchors it may stand anywhere in the text, as in a search.
+/// Errors: InvalidArgument "line L, column C: ...".
+absl::StatusOr<Node> ParseRegex(std::string_view pattern, const CharWriter& write);
+
+}  // namespace kvist::grammar
