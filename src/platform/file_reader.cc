@@ -11,16 +11,6 @@
 #include "base/status.h"
 
 namespace kvist {
-namespace {
-
-/// Lets further reads go through the page cache. @return  false when they did already.
-bool StopDirect(int fd) {
-  const int flags = ::fcntl(fd, F_GETFL);
-  return flags >= 0 && (flags & O_DIRECT) != 0 && ::fcntl(fd, F_SETFL, flags & ~O_DIRECT) == 0;
-}
-
-}  // namespace
-
 absl::StatusOr<std::byte*> ReadBuffer::Reserve(size_t bytes) {
   if (memory_.size() < bytes) {
     KVIST_ASSIGN_OR_RETURN(memory_, AnonymousMemory::Map(bytes));

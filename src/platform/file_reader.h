@@ -12,12 +12,10 @@
 
 #include "absl/status/statusor.h"
 #include "platform/anonymous_memory.h"
+#include "platform/direct_io.h"
 #include "platform/mapped_file.h"
 
 namespace kvist {
-
-/// Offsets, lengths and addresses of direct reads are multiples of this; enough for every disk in use.
-inline constexpr uint64_t kDirectAlignment = 4096;
 
 /// Page-aligned memory that grows. One thread.
 class ReadBuffer {
