@@ -10,6 +10,7 @@
 namespace kvist::cli {
 
 void AddBench(CLI::App& app, int& exit_code);
+void AddBenchServe(CLI::App& app, int& exit_code);
 void AddConfig(CLI::App& app, int& exit_code);
 void AddEval(CLI::App& app, int& exit_code);
 void AddExplain(CLI::App& app, int& exit_code);
