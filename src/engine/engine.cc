@@ -181,11 +181,17 @@ void Engine::Admit(std::unique_ptr<Request> request) {
     FindLeader(*request);
   }
   if (status.ok() && request->NeedsCounts()) request->CountPrompt();
-  const bool nothing_to_do = status.ok() && request->output_max == 0;
+  Growth growth;
+  if (!status.ok()) {
+    growth = {.finish = FinishReason::kError, .status = std::move(status)};
+  } else if (request->output_max == 0) {
+    growth.finish = FinishReason::kLength;
+  } else if (request->input.constraint != nullptr) {
+    growth = BeginConstraint(*request);
+  }
   const RequestId id = request->id;
   waiting_.push_back(std::move(request));
-  if (!status.ok()) Finish(id, FinishReason::kError, status);
-  if (nothing_to_do) Finish(id, FinishReason::kLength);
+  if (growth.finish != FinishReason::kNone) Finish(id, growth.finish, std::move(growth.status));
 }
 
 /// Two requests that would compute the same beginning at once: the later one waits until the earlier one has it.

@@ -41,6 +41,7 @@ struct EngineStats {
   uint64_t prompt_tokens = 0, cached_tokens = 0, computed_tokens = 0, generated_tokens = 0;
   uint64_t finished_stop = 0, finished_length = 0, finished_cancelled = 0, finished_error = 0;
   kv::MemoryFigures kv;
+  uint64_t forced_tokens = 0;      ///< Of those generated: a grammar left no choice, so that none was sampled.
   uint64_t waited_for_prefix = 0;  ///< Requests held back while another computed their beginning.
   uint64_t step_ns = 0;            ///< Sum of step times.
   TimeNs last_step_at{0};          ///< Start of the running step, or end of the last one.
@@ -114,6 +115,15 @@ class Engine {
   void ApplySlice(const step::StepResult& result, uint32_t slice_index, uint32_t sampled_index,
                   uint32_t logprobs_index);
   void Finish(RequestId id, FinishReason reason, absl::Status status = absl::OkStatus());
+  /// What an output that has grown has come to.
+  struct Growth {
+    FinishReason finish = FinishReason::kNone;
+    absl::Status status;  ///< Not OK only with kError.
+  };
+  Growth Grow(Request& request, TokenEvent event);
+  Growth Settle(Request& request);
+  Growth BeginConstraint(Request& request);
+  void AddAllowed(Request& request, step::Slice& slice);
   bool CancelAll();
   void FailAll(const absl::Status& status);
   void PublishStats();

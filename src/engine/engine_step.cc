@@ -54,23 +54,16 @@ void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, ui
     const auto first = result.range_mass.begin() + slice.mass_begin;
     request->range_mass.assign(first, first + slice.mass_count);
   }
-  const TokenId token = result.sampled[sampled_index];
-  request->tokens.push_back(token);
-  if (request->usage.output_tokens++ == 0) request->trace.first_token_at = clock_.Now();
-  ++work_.generated_tokens;
-  if (request->NeedsCounts()) request->Count(token, /*is_output=*/true);
-  const bool ends = (tokenizer_.IsEndOfGeneration(token) && !request->input.ignore_eos) ||
-                    std::ranges::find(request->input.stop_tokens, token) != request->input.stop_tokens.end();
-  if (ends) return Finish(request->id, FinishReason::kStop);
-
-  TokenEvent token_event{.token = token, .logprob = 0, .top = {}};
+  if (request->trace.first_token_at == kTimeNever) request->trace.first_token_at = clock_.Now();
+  TokenEvent token_event{.token = result.sampled[sampled_index], .logprob = 0, .top = {}};
   if (slice.sampling->want_logprobs) {
     const step::TokenLogprob* entry = result.logprobs.data() + logprobs_index;
     token_event.logprob = entry->logprob;
     token_event.top.assign(entry + 1, entry + 1 + slice.sampling->logprobs_count);
   }
-  if (request->text.Push(std::move(token_event))) return Finish(request->id, FinishReason::kStop);
-  if (request->output_count() >= request->output_max) return Finish(request->id, FinishReason::kLength);
+  Growth growth = Grow(*request, std::move(token_event));
+  if (growth.finish == FinishReason::kNone) growth = Settle(*request);
+  if (growth.finish != FinishReason::kNone) return Finish(request->id, growth.finish, std::move(growth.status));
   GenerationEvent event{.id = request->id, .usage = request->usage};
   request->text.TakeReady(event);
   if (event.token_ids.empty() && event.text.empty()) return;
@@ -161,7 +154,7 @@ void Engine::Begin(Request& request) {
   TraceBegin(request);
   if (!request.counted) {
     request.counted = true;
-    request.usage.cached_tokens = request.computed;
+    request.usage.cached_tokens = std::min(request.computed, request.usage.prompt_tokens);
     work_.prompt_tokens += request.usage.prompt_tokens;
     work_.cached_tokens += request.usage.cached_tokens;
   }
@@ -197,6 +190,7 @@ void Engine::AddSlice(Request& request, uint32_t tokens) {
     slice.biases_begin = static_cast<uint32_t>(plan_.biases.size());
     slice.biases_count = static_cast<uint32_t>(request.input.biases.size());
     plan_.biases.insert(plan_.biases.end(), request.input.biases.begin(), request.input.biases.end());
+    AddAllowed(request, slice);
     if (request.output_count() == 0) {  // Once, however often it is preempted later.
       slice.mass_begin = static_cast<uint32_t>(plan_.mass_ranges.size());
       slice.mass_count = static_cast<uint32_t>(request.input.mass_ranges.size());

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/units.h"
+#include "grammar/constraint.h"
 #include "kv/live_text.h"
 #include "kv/retention.h"
 #include "step/executor.h"
@@ -32,6 +33,10 @@ struct GenerationRequest {
   std::vector<std::string> stop;        ///< Output ends before any of these; they are not emitted.
   std::vector<TokenId> stop_tokens;     ///< As end-of-generation tokens.
   bool ignore_eos = false;              ///< End-of-generation tokens do not end the output.
+  /// What the output may be; also of the part of it that `prompt` ends with. Null = anything. A text that cannot go on
+  /// ends the output; one that was cut off by max_tokens is the beginning of an allowed one.
+  std::shared_ptr<const grammar::Constraint> constraint;
+  std::vector<TokenId> shown_controls;  ///< Control tokens whose spelling is part of the output's text.
   bool strip_leading_space = false;     ///< Drop the first space of the output (see Detokenizer).
   uint64_t cache_namespace = 0;         ///< Prompts share KV blocks only inside a namespace.
   /// Operations on the cache: parts of the prompt leave the view once so many tokens of it are computed. The prompt

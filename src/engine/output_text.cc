@@ -4,8 +4,11 @@
 
 namespace kvist::engine {
 
-OutputText::OutputText(const Tokenizer& tokenizer, std::vector<std::string> stop, bool strip_leading_space)
-    : detokenizer_(tokenizer, /*render_control=*/false, strip_leading_space), stop_(std::move(stop)) {
+OutputText::OutputText(const Tokenizer& tokenizer, std::vector<std::string> stop, bool strip_leading_space,
+                       std::vector<TokenId> shown)
+    : detokenizer_(tokenizer, /*render_control=*/false, strip_leading_space),
+      stop_(std::move(stop)),
+      shown_(std::move(shown)) {
   std::erase_if(stop_, [](const std::string& s) { return s.empty(); });
 }
 
@@ -23,7 +26,7 @@ size_t OutputText::HeldBackBytes() const {
 bool OutputText::Push(TokenEvent token) {
   if (stopped_) return true;
   const size_t begin = taken_ + pending_.size();
-  pending_ += detokenizer_.Push(token.token);
+  pending_ += detokenizer_.Push(token.token, std::ranges::find(shown_, token.token) != shown_.end());
   held_.push_back({std::move(token), begin, taken_ + pending_.size()});
   size_t found = std::string::npos;
   for (const std::string& stop : stop_) found = std::min(found, pending_.find(stop, 0));

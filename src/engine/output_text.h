@@ -16,8 +16,9 @@ namespace kvist::engine {
 
 class OutputText {
  public:
-  /// `tokenizer` must outlive this.
-  OutputText(const Tokenizer& tokenizer, std::vector<std::string> stop, bool strip_leading_space);
+  /// `tokenizer` must outlive this. Control tokens give no text, but for those in `shown`.
+  OutputText(const Tokenizer& tokenizer, std::vector<std::string> stop, bool strip_leading_space,
+             std::vector<TokenId> shown = {});
 
   /// Takes the next token. @return true when a stop string is complete; what follows it is dropped.
   bool Push(TokenEvent token);
@@ -45,6 +46,7 @@ class OutputText {
 
   Detokenizer detokenizer_;
   std::vector<std::string> stop_;
+  std::vector<TokenId> shown_;
   std::string pending_;  ///< Text not yet ready, then ready text up to ready_.
   size_t ready_ = 0;     ///< Bytes of pending_ that may be shown.
   size_t taken_ = 0;     ///< Bytes handed out before pending_.

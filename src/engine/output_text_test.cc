@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/prng.h"
+#include "base/status.h"
 
 namespace kvist::engine {
 namespace {
@@ -15,7 +16,10 @@ class ByteTokenizer final : public Tokenizer {
     for (unsigned char c : text) ids.push_back(TokenId{c});
     return ids;
   }
-  std::string TokenBytes(TokenId id, bool) const override { return {static_cast<char>(id.value)}; }
+  std::string TokenBytes(TokenId id, bool render_control) const override {
+    if (IsControl(id)) return render_control ? Cat("<", id.value, ">") : "";
+    return {static_cast<char>(id.value)};
+  }
   std::string Decode(std::span<const TokenId> ids, bool) const override {
     std::string text;
     for (TokenId id : ids) text += TokenBytes(id, false);
@@ -27,7 +31,7 @@ class ByteTokenizer final : public Tokenizer {
   bool adds_bos() const override { return false; }
   bool adds_eos() const override { return false; }
   bool adds_space_prefix() const override { return false; }
-  bool IsControl(TokenId) const override { return false; }
+  bool IsControl(TokenId id) const override { return id.value < 2; }
   bool IsBreak(TokenId) const override { return false; }
   bool IsEndOfGeneration(TokenId) const override { return false; }
   std::optional<TokenId> Find(std::string_view) const override { return std::nullopt; }
@@ -101,6 +105,17 @@ TEST(OutputText, RandomTextAgainstPlainSearch) {
     }
     ASSERT_EQ(Feed(text, stops).back(), text.substr(0, end == std::string::npos ? text.size() : cut)) << text;
   }
+}
+
+TEST(OutputText, OnlyTheControlTokensThatAreAskedForAreShown) {
+  const ByteTokenizer tokenizer;
+  OutputText output(tokenizer, {}, false, {TokenId{1}});
+  for (const uint32_t id : {'a', '\0', 'b', '\1', 'c'}) output.Push({.token = TokenId{id}, .logprob = 0, .top = {}});
+  output.Finish();
+  GenerationEvent event;
+  output.TakeReady(event);
+  EXPECT_EQ(event.text, "ab<1>c");
+  EXPECT_EQ(event.token_ids.size(), 5u);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct Request {
   RequestId leader{};          ///< Computes the beginning of this text right now or will; 0 = nobody.
   uint32_t leader_tokens = 0;  ///< How much of it: whole blocks, or all but the last token.
   OutputText text;
+  std::optional<grammar::Matcher> matcher;  ///< Where the output is in its grammar; made at admission.
   Usage usage;
   const TimeNs arrived_at;
   std::vector<step::TokenCount> counts;  ///< For penalties; empty unless some are set.
@@ -79,7 +81,7 @@ struct Request {
  private:
   /// As it was after the output that the prompt ends with; anew when a stop string had ended that.
   OutputText NewText(const Tokenizer& tokenizer) const {
-    OutputText fresh(tokenizer, input.stop, input.strip_leading_space);
+    OutputText fresh(tokenizer, input.stop, input.strip_leading_space, input.shown_controls);
     if (input.prompt_output_tokens == 0 || input.prompt_output_tokens > input.prompt.size()) return fresh;
     OutputText resumed = fresh;
     for (const TokenId token : std::span(input.prompt).last(input.prompt_output_tokens)) {

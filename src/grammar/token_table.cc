@@ -23,7 +23,9 @@ TokenTable::TokenTable(const Tokenizer& tokenizer) : strips_space_(tokenizer.add
     } else if (tokenizer.IsControl(token)) {
       if (tokenizer.unknown() != token) bytes_ += ControlBytes(token);
     } else if (tokenizer.unknown() != token) {
-      bytes_ += tokenizer.TokenBytes(token);
+      // The byte that marks control tokens is in no text, but vocabularies have a token for it.
+      const std::string bytes = tokenizer.TokenBytes(token);
+      if (bytes.find(static_cast<char>(kControlMark)) == std::string::npos) bytes_ += bytes;
     }
     begin_.push_back(static_cast<uint32_t>(bytes_.size()));
   }

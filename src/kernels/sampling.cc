@@ -77,6 +77,29 @@ void ApplyPenalties(std::span<const TokenUse> uses, const SamplingParams& params
   }
 }
 
+bool IsAllowed(std::span<const uint32_t> allowed, size_t token) {
+  return (allowed[token / 32] >> (token % 32) & 1) != 0;
+}
+
+/// Forbids what is not allowed, a word of bits at a time: most words are all or nothing.
+void ApplyAllowed(std::span<const uint32_t> allowed, std::vector<float>& logits) {
+  for (size_t begin = 0; begin < logits.size(); begin += 32) {
+    const uint32_t bits = allowed[begin / 32];
+    if (bits == UINT32_MAX) continue;
+    const size_t end = std::min(logits.size(), begin + 32);
+    for (size_t i = begin; i < end; ++i) logits[i] = (bits >> (i - begin) & 1) != 0 ? logits[i] : -kInfinity;
+  }
+}
+
+/// For logits that are all -infinity or no numbers.
+uint32_t FirstAllowed(std::span<const uint32_t> allowed) {
+  for (size_t word = 0; word < allowed.size(); ++word) {
+    if (allowed[word] != 0)
+      return static_cast<uint32_t>(word * 32 + static_cast<size_t>(std::countr_zero(allowed[word])));
+  }
+  return 0;
+}
+
 constexpr size_t kChunk = 256;  ///< Logits that are weighed at once, and whose mass is remembered.
 
 /// Weights of at most kChunk logits relative to the highest one, which gets 1; NaN gets 0.
@@ -236,15 +259,11 @@ uint32_t ArgMax(std::span<const float> logits) {
   return 0;
 }
 
-uint32_t SampleToken(std::span<const float> logits, const SamplingParams& params, std::span<const TokenUse> uses,
-                     std::span<const LogitBias> biases, uint64_t position, SamplingScratch& scratch) {
-  KVIST_CHECK(!logits.empty());
-  if (!uses.empty() || !biases.empty()) {
-    scratch.logits.assign(logits.begin(), logits.end());
-    ApplyBiases(biases, scratch.logits);
-    ApplyPenalties(uses, params, scratch.logits);
-    logits = scratch.logits;
-  }
+namespace {
+
+/// Among all tokens whose logits are left.
+uint32_t Choose(std::span<const float> logits, const SamplingParams& params, uint64_t position,
+                SamplingScratch& scratch) {
   if (!(params.temperature > 0)) return ArgMax(logits);
   std::span<const float> pool = logits;
   const bool cut = params.top_k > 0 && params.top_k < logits.size();
@@ -263,6 +282,22 @@ uint32_t SampleToken(std::span<const float> logits, const SamplingParams& params
   if (params.top_p < 1 || params.min_p > 0) total = GatherMasses(scratch);
   const uint32_t drawn = Draw(scratch, UniformAt(params.seed, position) * total);
   return cut ? scratch.candidates[drawn].token : drawn;
+}
+
+}  // namespace
+
+uint32_t SampleToken(std::span<const float> logits, const SamplingParams& params, std::span<const TokenUse> uses,
+                     std::span<const LogitBias> biases, uint64_t position, SamplingScratch& scratch,
+                     std::span<const uint32_t> allowed) {
+  KVIST_CHECK(!logits.empty() && (allowed.empty() || allowed.size() == (logits.size() + 31) / 32));
+  if (uses.empty() && biases.empty() && allowed.empty()) return Choose(logits, params, position, scratch);
+  scratch.logits.assign(logits.begin(), logits.end());
+  ApplyBiases(biases, scratch.logits);
+  ApplyPenalties(uses, params, scratch.logits);
+  if (allowed.empty()) return Choose(scratch.logits, params, position, scratch);
+  ApplyAllowed(allowed, scratch.logits);
+  const uint32_t token = Choose(scratch.logits, params, position, scratch);
+  return IsAllowed(allowed, token) ? token : FirstAllowed(allowed);
 }
 
 double LogSumExp(std::span<const float> logits) {

@@ -3,9 +3,9 @@
 /// @file
 /// From a row of logits to a token. Plain functions, any thread; one scratch per thread, no allocation once it is warm.
 /// The draw depends on (logits, parameters, seed, position) only, never on what else is in the batch.
-/// Order: bias, penalties, temperature, top-k, top-p (of the mass that top-k left), min-p, draw. "Likelier" means a
-/// higher logit, then the lower id. The draw walks the remaining tokens in order of id. Non-goals: stop rules,
-/// grammars, detokenising.
+/// Order: bias, penalties, what is not allowed, temperature, top-k, top-p (of the mass that top-k left), min-p, draw.
+/// "Likelier" means a higher logit, then the lower id. The draw walks the remaining tokens in order of id. Non-goals:
+/// stop rules, grammars (they say which tokens are allowed), detokenising.
 
 #include <cstdint>
 #include <span>
@@ -66,8 +66,11 @@ struct SamplingScratch {
 /// vocabulary are ignored; each token stands at most once in each.
 /// @param logits    [vocab], not empty, not changed.
 /// @param position  index of the token to be drawn; hashed with the seed.
+/// @param allowed   a bit for each token, [(vocab + 31) / 32], of which one is set: the others are never chosen,
+///                  whatever the logits are. Empty = all are allowed.
 uint32_t SampleToken(std::span<const float> logits, const SamplingParams& params, std::span<const TokenUse> uses,
-                     std::span<const LogitBias> biases, uint64_t position, SamplingScratch& scratch);
+                     std::span<const LogitBias> biases, uint64_t position, SamplingScratch& scratch,
+                     std::span<const uint32_t> allowed = {});
 
 /// The highest logit that is not NaN, lowest id among equals; 0 when all are NaN.
 uint32_t ArgMax(std::span<const float> logits);

@@ -192,6 +192,36 @@ TEST(SampleTokenTest, DegenerateLogitsAreSurvived) {
   EXPECT_EQ(SampleToken(std::vector<float>{1, 3, 2}, tiny, {}, {}, 3, scratch), 1u);
 }
 
+TEST(SampleTokenTest, WhatIsNotAllowedIsNeverChosen) {
+  constexpr size_t kVocab = 1000;
+  SamplingScratch scratch;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::vector<float> logits = RandomLogits(kVocab, seed, 8);
+    std::vector<uint32_t> allowed((kVocab + 31) / 32, 0);
+    std::vector<float> masked(kVocab, -kInf);
+    Prng prng(seed);
+    for (int i = 0; i < 5; ++i) {
+      const auto token = static_cast<uint32_t>(prng.Below(kVocab));
+      allowed[token / 32] |= 1u << (token % 32);
+      masked[token] = logits[token];
+    }
+    for (const Case& c : Cases()) {
+      SamplingParams params = c.params;
+      params.seed = seed;
+      for (uint64_t position = 0; position < 4; ++position) {
+        // The same as if the others had no chance; penalties and biases come before.
+        EXPECT_EQ(SampleToken(logits, params, {}, {}, position, scratch, allowed),
+                  SampleToken(masked, params, {}, {}, position, scratch))
+            << c.name;
+      }
+    }
+    // Even where nothing that is allowed has a chance.
+    std::fill(logits.begin(), logits.end(), seed % 2 == 0 ? -kInf : kNan);
+    const uint32_t token = SampleToken(logits, {}, {}, {}, 0, scratch, allowed);
+    EXPECT_TRUE((allowed[token / 32] >> (token % 32) & 1) != 0);
+  }
+}
+
 TEST(SampleTokenTest, BiasAndPenaltiesChangeTheLogitsAsDefined) {
   SamplingScratch scratch;
   std::vector<float> logits = {2.0f, 1.9f, -1.0f, 0.0f};

@@ -8,8 +8,8 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool render_control, bool s
       render_control_(render_control),
       strip_(strip_leading_space && tokenizer.adds_space_prefix()) {}
 
-std::string Detokenizer::Push(TokenId id) {
-  const std::string bytes = tokenizer_.TokenBytes(id, render_control_);
+std::string Detokenizer::Push(TokenId id, bool render_control) {
+  const std::string bytes = tokenizer_.TokenBytes(id, render_control);
   std::string_view text = bytes;
   if (tokenizer_.IsBreak(id)) {
     strip_ = tokenizer_.adds_space_prefix();

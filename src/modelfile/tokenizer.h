@@ -78,7 +78,9 @@ class Detokenizer {
 
   /// Bytes that are complete after `id`; may be empty. Bytes that can never become a character are replaced by U+FFFD.
   /// REQUIRES: id < vocab_size().
-  std::string Push(TokenId id);
+  std::string Push(TokenId id) { return Push(id, render_control_); }
+  /// The same; for this token `render_control` counts in place of the constructor's.
+  std::string Push(TokenId id, bool render_control);
 
   /// What is left at the end, incomplete characters as U+FFFD. Afterwards it is as new, but strips no more.
   std::string Finish();

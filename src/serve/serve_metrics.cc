@@ -78,6 +78,8 @@ void ServeMetrics::CollectEngine(std::vector<Sample>& out) const {
       count(stats.preemptions));
   add("vllm:prompt_tokens_total", "Prompt tokens of started requests.", kCounter, count(stats.prompt_tokens));
   add("vllm:generation_tokens_total", "Tokens generated.", kCounter, count(stats.generated_tokens));
+  add("kvist_forced_tokens_total", "Tokens generated without sampling, as a grammar left no choice.", kCounter,
+      count(stats.forced_tokens));
   add("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the cache.", kCounter, count(stats.prompt_tokens));
   add("vllm:prefix_cache_hits_total", "Prompt tokens found in the cache.", kCounter, count(stats.cached_tokens));
   add("kvist_computed_tokens_total", "Tokens the model was run on.", kCounter, count(stats.computed_tokens));

@@ -10,6 +10,7 @@ void StepPlan::Clear() {
   block_copies.clear();
   counts.clear();
   biases.clear();
+  allowed.clear();
   score_targets.clear();
   mass_ranges.clear();
 }

@@ -48,7 +48,7 @@ struct ViewRange {
 };
 
 /// What to do with the last row of a slice. Runs on the device, so that logits need not travel and the next plan
-/// need not wait for them. Order: bias, penalties, temperature, top-k, top-p, min-p, draw.
+/// need not wait for them. Order: bias, penalties, allowed tokens, temperature, top-k, top-p, min-p, draw.
 struct Sampling {
   float temperature = 1.0f;  ///< 0 = greedy.
   float top_p = 1.0f;
@@ -73,12 +73,14 @@ struct Slice {
   uint32_t tail_begin = 0;                          ///< Index inside `tail` of the slice's first token.
   uint32_t commit_count = 0;  ///< Leading tokens kept for good; the rest may be rewritten (drafts, diffusion).
   Mask mask = Mask::kCausal;
-  std::optional<Sampling> sampling;             ///< Absent in mid-prompt.
-  uint32_t counts_begin = 0, counts_count = 0;  ///< Into StepPlan::counts; for the penalties.
-  uint32_t biases_begin = 0, biases_count = 0;  ///< Into StepPlan::biases.
-  uint32_t scores_begin = 0, scores_count = 0;  ///< Into StepPlan::score_targets: targets of the last rows, in order.
-  uint32_t logits_rows = 0;                     ///< Trailing rows whose whole logits come back (tests, constraints).
-  uint32_t mass_begin = 0, mass_count = 0;      ///< Into StepPlan::mass_ranges: in order, apart; may be empty.
+  std::optional<Sampling> sampling;               ///< Absent in mid-prompt.
+  uint32_t counts_begin = 0, counts_count = 0;    ///< Into StepPlan::counts; for the penalties.
+  uint32_t biases_begin = 0, biases_count = 0;    ///< Into StepPlan::biases.
+  uint32_t allowed_begin = 0, allowed_count = 0;  ///< Into StepPlan::allowed: a bit for each token of the vocabulary,
+                                                  ///< [(vocab_size + 31) / 32], at least one set; or empty = all.
+  uint32_t scores_begin = 0, scores_count = 0;    ///< Into StepPlan::score_targets: targets of the last rows, in order.
+  uint32_t logits_rows = 0;                       ///< Trailing rows whose whole logits come back (tests, constraints).
+  uint32_t mass_begin = 0, mass_count = 0;        ///< Into StepPlan::mass_ranges: in order, apart; may be empty.
 };
 
 /// Movement of one page between places, to be done before `needed_by_layer` of this step.
@@ -98,6 +100,7 @@ struct StepPlan {
   std::vector<BlockCopy> block_copies;  ///< Made before the step's first layer, as if one by one, in order.
   std::vector<TokenCount> counts;       ///< [sum(counts_count)]
   std::vector<TokenBias> biases;        ///< [sum(biases_count)]
+  std::vector<uint32_t> allowed;        ///< [sum(allowed_count)] bits; log probabilities do not regard them.
   std::vector<TokenId> score_targets;   ///< [sum(scores_count)] tokens whose log probability is wanted.
   std::vector<ViewRange> mass_ranges;   ///< [sum(mass_count)] parts of views whose attention mass is wanted.
 

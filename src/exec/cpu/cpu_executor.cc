@@ -181,7 +181,9 @@ void CpuExecutor::Sample(const OutputRow& output, std::span<const float> logits,
                                        .frequency_penalty = sampling.frequency_penalty,
                                        .seed = sampling.seed};
   const uint64_t position = uint64_t{slice.position} + slice.tokens_count;
-  const uint32_t token = kernels::SampleToken(logits, params, scratch.uses, scratch.biases, position, scratch.sampling);
+  const std::span<const uint32_t> allowed = std::span(plan.allowed).subspan(slice.allowed_begin, slice.allowed_count);
+  const uint32_t token =
+      kernels::SampleToken(logits, params, scratch.uses, scratch.biases, position, scratch.sampling, allowed);
   result_.sampled[output.sampled] = TokenId{token};
   if (output.logprobs < 0) return;
   const double log_sum = kernels::LogSumExp(logits);

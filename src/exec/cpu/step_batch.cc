@@ -132,6 +132,11 @@ absl::Status StepBatch::CheckLimits(const step::StepPlan& plan, const step::Exec
     }
   }
   for (const step::Slice& slice : plan.slices) {
+    const bool covers_vocabulary = slice.allowed_count == (limits.vocab_size + 31) / 32;
+    if (slice.allowed_count != 0 && !covers_vocabulary) {
+      return absl::InvalidArgumentError(
+          Cat("allowed tokens in ", slice.allowed_count, " words for a vocabulary of ", limits.vocab_size));
+    }
     if (slice.mask != step::Mask::kCausal) return absl::InvalidArgumentError("only causal masks are supported");
   }
   return absl::OkStatus();

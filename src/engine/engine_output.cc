@@ -1,0 +1,77 @@
+#include <algorithm>
+
+#include "base/status.h"
+#include "engine/engine.h"
+#include "grammar/forced_tokens.h"
+
+namespace kvist::engine {
+
+/// Appends one token, sampled or forced.
+Engine::Growth Engine::Grow(Request& request, TokenEvent event) {
+  const TokenId token = event.token;
+  request.tokens.push_back(token);
+  ++request.usage.output_tokens;
+  ++work_.generated_tokens;
+  if (request.NeedsCounts()) request.Count(token, /*is_output=*/true);
+  if (request.matcher && !request.matcher->Accept(token)) {
+    return {FinishReason::kError, absl::InternalError(Cat("token ", token.value, " is not in the request's grammar"))};
+  }
+  const bool ends = (tokenizer_.IsEndOfGeneration(token) && !request.input.ignore_eos) ||
+                    std::ranges::find(request.input.stop_tokens, token) != request.input.stop_tokens.end();
+  const bool stopped = ends || request.text.Push(std::move(event));
+  if (stopped || (request.matcher && request.matcher->IsDone())) return {FinishReason::kStop, absl::OkStatus()};
+  if (request.output_count() >= request.output_max) return {FinishReason::kLength, absl::OkStatus()};
+  return {};
+}
+
+/// Appends what the grammar forces, and sees whether anything may follow at all.
+Engine::Growth Engine::Settle(Request& request) {
+  if (!request.matcher) return {};
+  // Log probabilities need logits, and attention is measured where the first token is sampled.
+  const bool skips = !request.input.sampling.want_logprobs && request.input.mass_ranges.empty();
+  while (skips) {
+    const size_t left = request.output_max - request.output_count();
+    const std::vector<TokenId> forced = grammar::ForcedTokens(*request.matcher, tokenizer_, left);
+    for (const TokenId token : forced) {
+      ++work_.forced_tokens;
+      Growth growth = Grow(request, {.token = token, .logprob = 0, .top = {}});
+      if (growth.finish != FinishReason::kNone) return growth;
+    }
+    if (forced.empty()) break;
+  }
+  if (request.matcher->IsDone()) return {FinishReason::kStop, absl::OkStatus()};
+  if (std::ranges::all_of(request.matcher->Mask(), [](uint32_t word) { return word == 0; })) {
+    return {FinishReason::kError,
+            absl::InvalidArgumentError("the grammar cannot go on: no token of the vocabulary fits, or it is nested too "
+                                       "deep")};
+  }
+  return {};
+}
+
+/// Brings a new request to where its output is in its grammar.
+Engine::Growth Engine::BeginConstraint(Request& request) {
+  const GenerationRequest& input = request.input;
+  const auto fault = [](std::string_view message) -> Growth {
+    return {FinishReason::kError, absl::InvalidArgumentError(ToAbsl(message))};
+  };
+  if (input.constraint->table().vocab_size() > executor_.Limits().vocab_size) {
+    return fault("the grammar is for another vocabulary");
+  }
+  request.matcher.emplace(input.constraint, input.strip_leading_space);
+  for (const TokenId token : std::span(input.prompt).last(input.prompt_output_tokens)) {
+    if (!request.matcher->Accept(token)) return fault("the output so far is not in the grammar");
+  }
+  return Settle(request);
+}
+
+/// Says which tokens the slice may sample.
+void Engine::AddAllowed(Request& request, step::Slice& slice) {
+  if (!request.matcher) return;
+  const std::span<const uint32_t> mask = request.matcher->Mask();
+  slice.allowed_begin = static_cast<uint32_t>(plan_.allowed.size());
+  slice.allowed_count = (executor_.Limits().vocab_size + 31) / 32;  // May have entries that are no tokens.
+  plan_.allowed.insert(plan_.allowed.end(), mask.begin(), mask.end());
+  plan_.allowed.resize(slice.allowed_begin + slice.allowed_count, 0);
+}
+
+}  // namespace kvist::engine
