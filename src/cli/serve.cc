@@ -37,6 +37,7 @@ struct ServeFlags {
   std::string served_name, body_max, log_level = "info", log_format = "text";
   std::vector<std::string> api_keys;
   double drain_s = 30, forget_below = 0;
+  double first_token_ms = 0, next_token_ms = 0;
   bool json = false, no_reuse = false;
 };
 
@@ -84,6 +85,8 @@ absl::Status Resolve(ServeFlags& flags) {
   flags.server.handle_signals = true;
   runtime::RuntimeOptions& options = flags.model.runtime;
   options.reuse = !flags.no_reuse;
+  options.first_token_ns = static_cast<int64_t>(flags.first_token_ms * 1e6);
+  options.next_token_ns = static_cast<int64_t>(flags.next_token_ms * 1e6);
   options.cache_notice = LogCache;
   flags.model.advise = [](std::string_view kind, std::string_view text) {
     spdlog::log(kind == "warning" ? spdlog::level::warn : spdlog::level::info, "{}", text);
@@ -145,6 +148,30 @@ std::string PolicyHelp() {
   return text;
 }
 
+void AddSchedulingFlags(CLI::App& command, ServeFlags& flags) {
+  runtime::RuntimeOptions& options = flags.model.runtime;
+  std::vector<std::string> policies;
+  for (const sched::PolicyEntry& policy : sched::Policies()) policies.emplace_back(policy.name);
+  command.add_option("--policy", options.policy, PolicyHelp())->check(CLI::IsMember(policies))->capture_default_str();
+  command.add_option("--chunk", options.chunk_tokens_max, "Prompt tokens of one request in one step")
+      ->transform(WholeNumber(1, 1 << 16))
+      ->capture_default_str();
+  command.add_option("--prefills-max", options.prefills_max, "Prompts read in one step, where the policy bounds it")
+      ->transform(WholeNumber(1, 4096))
+      ->capture_default_str();
+  command
+      .add_option("--ttft-target-ms", flags.first_token_ms,
+                  "Wished time to the first token, for policies with deadlines; 0 = none")
+      ->check(Number(0, 3'600'000))
+      ->capture_default_str();
+  command
+      .add_option("--tpot-target-ms", flags.next_token_ms,
+                  "Wished time between tokens while prompts are read, for policies with deadlines; 0 = four times what "
+                  "a step without prompts takes")
+      ->check(Number(0, 3'600'000))
+      ->capture_default_str();
+}
+
 void AddEngineFlags(CLI::App& command, ServeFlags& flags) {
   runtime::RuntimeOptions& options = flags.model.runtime;
   command.add_option("MODEL", flags.model.model, "GGUF file or the name of a fetched model; else the default model");
@@ -158,12 +185,6 @@ void AddEngineFlags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--queue", options.waiting_max, "Requests that wait; more get 429")
       ->transform(WholeNumber(1, 1 << 20))
       ->capture_default_str();
-  command.add_option("--chunk", options.chunk_tokens_max, "Prompt tokens of one request in one step")
-      ->transform(WholeNumber(1, 1 << 16))
-      ->capture_default_str();
-  std::vector<std::string> policies;
-  for (const sched::PolicyEntry& policy : sched::Policies()) policies.emplace_back(policy.name);
-  command.add_option("--policy", options.policy, PolicyHelp())->check(CLI::IsMember(policies))->capture_default_str();
   command
       .add_option("--forget-below", flags.forget_below,
                   "In sessions, messages with less attention per token for three turns leave the view: 1 = the mean, "
@@ -209,6 +230,7 @@ void AddServe(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ServeFlags>();
   CLI::App* command = app.add_subcommand("serve", "Serve a model over an OpenAI-compatible API, with a chat page");
   AddEngineFlags(*command, *flags);
+  AddSchedulingFlags(*command, *flags);
   AddServerFlags(*command, *flags);
   command->callback([flags, &exit_code] { exit_code = RunServe(*flags); });
 }

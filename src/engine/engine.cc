@@ -7,6 +7,13 @@
 #include "base/status.h"
 
 namespace kvist::engine {
+namespace {
+
+/// Requests of one group share at least so large a part of the later one's prompt.
+constexpr uint32_t kGroupShare = 4;
+
+}  // namespace
+
 Engine::Engine(step::Executor& executor, kv::KvMemory& memory, sched::SchedulerPolicy& policy,
                const Tokenizer& tokenizer, const Clock& clock, const EngineOptions& options)
     : executor_(executor),
@@ -39,6 +46,8 @@ RequestId Engine::Submit(GenerationRequest request, EventSink sink) {
   {
     std::lock_guard lock(mutex_);
     if (!stopping_) {
+      ++inbox_requests_;
+      inbox_tokens_ += entry->input.prompt.size();
       inbox_.push_back({std::move(entry), nullptr});
       woken_ = true;
       wake_.notify_one();
@@ -114,6 +123,8 @@ bool Engine::DrainInbox() {
   {
     std::lock_guard lock(mutex_);
     posts.swap(inbox_);
+    queue_.waiting += std::exchange(inbox_requests_, 0);  // Until the next PublishStats.
+    queue_.prompt_tokens += std::exchange(inbox_tokens_, 0);
   }
   for (Post& post : posts) {
     if (post.request != nullptr) {
@@ -190,12 +201,15 @@ void Engine::Admit(std::unique_ptr<Request> request) {
     growth = BeginConstraint(*request);
   }
   const RequestId id = request->id;
+  by_id_.emplace(id, request.get());
+  tenant_share_.Enter(request->input.tenant);
   waiting_.push_back(std::move(request));
   if (growth.finish != FinishReason::kNone) Finish(id, growth.finish, std::move(growth.status));
 }
 
 /// Two requests that would compute the same beginning at once: the later one waits until the earlier one has it.
 void Engine::FindLeader(Request& request) {
+  request.prefix_group = request.id.value;
   const auto& tokens = request.tokens;
   for (const auto* list : {&running_, &waiting_}) {
     for (const auto& other : *list) {
@@ -211,6 +225,8 @@ void Engine::FindLeader(Request& request) {
       if (same <= request.leader_tokens) continue;
       request.leader = other->id;
       request.leader_tokens = same;
+      // What templates begin with all the same makes no group.
+      if (same >= request.known() / kGroupShare) request.prefix_group = other->prefix_group;
     }
   }
 }
@@ -222,11 +238,8 @@ bool Engine::WaitsForLeader(const Request& request) {
 }
 
 Request* Engine::FindRequest(RequestId id) {
-  for (auto* list : {&running_, &waiting_}) {
-    auto it = std::ranges::find(*list, id, [](const auto& r) { return r->id; });
-    if (it != list->end()) return it->get();
-  }
-  return nullptr;
+  const auto it = by_id_.find(id);
+  return it == by_id_.end() ? nullptr : it->second;
 }
 
 void Engine::ApplyCancel(RequestId id) {
@@ -245,6 +258,9 @@ void Engine::Finish(RequestId id, FinishReason reason, absl::Status status) {
   std::unique_ptr<Request> request = TakeFrom(running_, id);
   if (request == nullptr) request = TakeFrom(waiting_, id);
   if (request == nullptr) return;
+  by_id_.erase(id);
+  tenant_share_.Leave(request->input.tenant);
+  if (reason == FinishReason::kStop || reason == FinishReason::kLength) CountOutput(*request);
   std::shared_ptr<const RequestTrace> trace = request->sink ? TraceAtEnd(*request) : nullptr;
   if (request->has_memory) EndMemory(*request, /*may_pin=*/true);
   switch (reason) {
@@ -284,8 +300,11 @@ void Engine::PublishStats() {
   work_.running = running_.size();
   work_.waiting = waiting_.size();
   work_.kv = memory_.Figures();
+  work_.step_cost = step_time_.cost();
+  const sched::QueueFacts queue = QueueFactsNow();
   std::lock_guard lock(mutex_);
   stats_ = work_;
+  queue_ = queue;
 }
 
 EngineStats Engine::Stats() const {

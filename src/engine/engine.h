@@ -26,12 +26,17 @@
 #include "kv/kv_memory.h"
 #include "modelfile/tokenizer.h"
 #include "sched/policy.h"
+#include "sched/step_time.h"
+#include "sched/tenant_share.h"
+#include "sched/wait_estimate.h"
 #include "step/executor.h"
 
 namespace kvist::engine {
 
 struct EngineOptions {
   uint32_t waiting_max = 1024;  ///< Requests not yet started; more are refused.
+  /// Wished times for requests that name none; 0 = none.
+  int64_t first_token_ns = 0, next_token_ns = 0;
 };
 
 /// Snapshot for metrics; any thread.
@@ -44,6 +49,7 @@ struct EngineStats {
   uint64_t forced_tokens = 0;      ///< Of those generated: a grammar left no choice, so that none was sampled.
   uint64_t waited_for_prefix = 0;  ///< Requests held back while another computed their beginning.
   uint64_t step_ns = 0;            ///< Sum of step times.
+  sched::StepCost step_cost;       ///< Prices of the work in a step as learnt so far, with their error.
   TimeNs last_step_at{0};          ///< Start of the running step, or end of the last one.
 };
 
@@ -86,6 +92,11 @@ class Engine {
   uint32_t context_tokens_max() const { return context_tokens_max_; }
   EngineStats Stats() const;
 
+  /// How long a request that came now would wait until its prompt is read and its first token is there, in nanoseconds:
+  /// an estimate from the queue and the pace of late, as if nobody was overtaken. Any thread; cheap.
+  /// @param prompt_tokens  of it that are not cached
+  int64_t PredictedWaitNs(uint64_t prompt_tokens) const;
+
  private:
   struct Post {
     std::unique_ptr<Request> request;  ///< Null = call.
@@ -111,6 +122,10 @@ class Engine {
   void ApplyCancel(RequestId id);
   void Preempt(Request& request);
   void AddSlice(Request& request, uint32_t tokens);
+  void Learn(const step::StepResult& result);
+  void CountOutput(const Request& request);
+  uint32_t PredictedOutput(const Request& request) const;
+  sched::QueueFacts QueueFactsNow() const;
   void SetBlocksSpared(Request& request) const;
   void ApplySlice(const step::StepResult& result, uint32_t slice_index, uint32_t sampled_index,
                   uint32_t logprobs_index);
@@ -148,11 +163,20 @@ class Engine {
   bool in_flight_ = false;
   uint64_t next_step_ = 0;
   EngineStats work_;  ///< Counters as the engine thread sees them.
+  absl::flat_hash_map<RequestId, Request*> by_id_;
+  sched::StepTimeModel step_time_;
+  sched::TenantShare tenant_share_;
+  bool prompts_cut_ = false;                ///< The step under way leaves a part of its prompts for the next.
+  double paced_ns_ = 0, paced_tokens_ = 0;  ///< Of such steps, weighted by how late: their time, their prompt tokens.
+  double output_tokens_mean_ = 0;           ///< Of requests that ended, of late; 0 = none has.
 
-  mutable std::mutex mutex_;  ///< Guards inbox_, stats_, stopping_, draining_.
+  mutable std::mutex mutex_;  ///< Guards what follows, but thread_.
   std::condition_variable wake_;
   std::vector<Post> inbox_;
+  uint32_t inbox_requests_ = 0;
+  uint64_t inbox_tokens_ = 0;  ///< Of their prompts.
   EngineStats stats_;
+  sched::QueueFacts queue_;
   bool woken_ = false, stopping_ = false, draining_ = false;
   std::atomic<uint64_t> next_request_{1};
   std::thread thread_;

@@ -24,6 +24,7 @@ bool Engine::TakeResult() {
   ++work_.steps;
   work_.step_ns += static_cast<uint64_t>(result.finished_at - result.started_at);
   work_.last_step_at = result.finished_at;
+  Learn(result);
   uint32_t sampled = 0, logprobs = 0;
   for (uint32_t i = 0; i < result.plan.slices.size(); ++i) {
     const std::optional<step::Sampling>& sampling = result.plan.slices[i].sampling;
@@ -46,6 +47,7 @@ void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, ui
   memory_.Commit(request->id, std::span(request->tokens).subspan(request->computed, slice.commit_count));
   request->computed += slice.commit_count;
   work_.computed_tokens += slice.commit_count;
+  tenant_share_.Charge(request->input.tenant, slice.commit_count + (slice.sampling ? 1 : 0));
   request->trace.AddStep(result, slice.commit_count);
   if (request->cancelled) return Finish(request->id, FinishReason::kCancelled);
   if (!slice.sampling) return;
@@ -54,7 +56,8 @@ void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, ui
     const auto first = result.range_mass.begin() + slice.mass_begin;
     request->range_mass.assign(first, first + slice.mass_count);
   }
-  if (request->trace.first_token_at == kTimeNever) request->trace.first_token_at = clock_.Now();
+  request->last_token_at = clock_.Now();
+  if (request->trace.first_token_at == kTimeNever) request->trace.first_token_at = request->last_token_at;
   TokenEvent token_event{.token = result.sampled[sampled_index], .logprob = 0, .top = {}};
   if (slice.sampling->want_logprobs) {
     const step::TokenLogprob* entry = result.logprobs.data() + logprobs_index;
@@ -88,15 +91,29 @@ sched::RequestView Engine::ViewOf(const Request& request) const {
   if (request.has_memory) {  // What comes after an operation may only fit once that has made room.
     known = request.computed + std::min(known - request.computed, memory_.TokensUntilOp(request.id));
   }
-  return {.id = request.id,
-          .tenant = request.input.tenant,
-          .arrived_at = request.arrived_at,
-          .first_token_due = request.input.first_token_due,
-          .tokens_known = known,
-          .tokens_computed = request.computed,
-          .blocks_held = request.has_memory ? memory_.BlocksHeld(request.id) : request.blocks_spared,
-          .blocks_own = request.has_memory ? memory_.BlocksOwn(request.id) : 0,
-          .priority = request.input.priority};
+  sched::RequestView view{.id = request.id,
+                          .tenant = request.input.tenant,
+                          .arrived_at = request.arrived_at,
+                          .tokens_known = known,
+                          .tokens_computed = request.computed,
+                          .blocks_held = request.blocks_spared,
+                          .output_tokens_predicted = PredictedOutput(request),
+                          .output_tokens = request.output_count(),
+                          .tenant_received = tenant_share_.Received(request.input.tenant),
+                          .prefix_group = request.prefix_group,
+                          .priority = request.input.priority};
+  const auto within = [](TimeNs since, int64_t wished, int64_t usual) {
+    const int64_t ns = wished != 0 ? wished : usual;
+    return ns == 0 || since == kTimeNever ? kTimeNever : since + ns;
+  };
+  view.first_token_due = within(request.arrived_at, request.input.first_token_ns, options_.first_token_ns);
+  view.next_token_due = within(request.last_token_at, request.input.next_token_ns, options_.next_token_ns);
+  if (request.has_memory) {
+    view.context_tokens = memory_.LiveTokens(request.id);
+    view.blocks_held = memory_.BlocksHeld(request.id);
+    view.blocks_own = memory_.BlocksOwn(request.id);
+  }
+  return view;
 }
 
 bool Engine::StartStep() {
@@ -119,16 +136,19 @@ bool Engine::StartStep() {
   const sched::StepBudget budget{.tokens_max = limits.tokens_per_step_max,
                                  .requests_max = limits.slices_per_step_max,
                                  .blocks_free = memory_.AvailableFrames(),
-                                 .block_tokens = limits.block_tokens};
+                                 .block_tokens = limits.block_tokens,
+                                 .cost = step_time_.cost()};
   policy_.Decide(running_views_, waiting_views_, budget, now, decision_);
   KVIST_CHECK(sched::FindFault(running_views_, waiting_views_, budget, decision_).empty());
 
   for (const RequestId id : decision_.preempt) Preempt(*FindRequest(id));
   plan_.Clear();
+  prompts_cut_ = false;
   for (const sched::Advance& advance : decision_.advance) {
     Request* request = FindRequest(advance.request);
     if (!request->has_memory) Begin(*request);
     AddSlice(*request, std::min(advance.tokens, request->known() - request->computed));
+    prompts_cut_ |= advance.tokens < request->known() - request->computed;
   }
   if (plan_.slices.empty()) {
     if (!decision_.preempt.empty()) return true;

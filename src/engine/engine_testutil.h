@@ -38,6 +38,7 @@ class Bench {
  public:
   struct Options {
     uint32_t frames = 512;
+    std::string_view policy = "chunked";
     uint32_t chunk = 512;
     uint32_t tokens_per_step = 512;
     uint32_t threads = 2;
@@ -64,7 +65,7 @@ class Bench {
                                               .frames_count = options.frames,
                                               .kv_type = options.kv_type},
                                              memory_.spans(), clock_)),
-        policy_(sched::NewChunkedPolicy({.chunk_tokens_max = options.chunk})),
+        policy_(sched::FindPolicy(options.policy)->make({.chunk_tokens_max = options.chunk})),
         engine_(*executor_, memory_, *policy_, *tokenizer_, clock_, options.engine) {}
 
   RequestId Submit(GenerationRequest request) {

@@ -50,7 +50,9 @@ struct GenerationRequest {
   std::vector<kv::TokenRange> mass_ranges;
   TenantId tenant{};
   uint8_t priority = 128;  ///< 0 = most urgent.
-  TimeNs first_token_due = kTimeNever;
+  /// Wished times from arrival to the first token, and from each token to the next; 0 = as the engine's options say.
+  int64_t first_token_ns = 0, next_token_ns = 0;
+  uint32_t output_tokens_predicted = 0;  ///< 0 = unknown.
 };
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled, kError };

@@ -50,8 +50,10 @@ struct Request {
   std::vector<float> range_mass;  ///< As measured, until the next event takes it along.
   bool counted = false;
   RequestTrace trace;
-  uint32_t lost_tokens = 0;  ///< That were computed when it was preempted.
-  bool held_back = false;    ///< Waited for its leader.
+  uint32_t lost_tokens = 0;           ///< That were computed when it was preempted.
+  bool held_back = false;             ///< Waited for its leader.
+  uint64_t prefix_group = 0;          ///< Of those that share a long beginning with it.
+  TimeNs last_token_at = kTimeNever;  ///< When it was sampled.
 
   /// The state now, as the request that goes on from it.
   Capsule Snapshot() const {

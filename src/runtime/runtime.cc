@@ -119,7 +119,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
   const sched::PolicyEntry* policy = sched::FindPolicy(options.policy);
   if (policy == nullptr)
     return absl::InvalidArgumentError(Cat("no scheduling policy is called \"", options.policy, "\""));
-  runtime->policy = policy->make({.chunk_tokens_max = options.chunk_tokens_max});
+  runtime->policy = policy->make({.chunk_tokens_max = options.chunk_tokens_max, .prefills_max = options.prefills_max});
 
   const uint32_t context = options.context_tokens_max != 0 ? options.context_tokens_max : spec.context_length;
   const uint64_t free_bytes = AvailableMemoryBytes();
@@ -155,9 +155,11 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
   if (!executor.ok()) return executor.status();
   runtime->executor = *std::move(executor);
   runtime->times.weights_s = runtime->executor->load_s();
-  runtime->engine =
-      std::make_unique<engine::Engine>(*runtime->executor, *runtime->memory, *runtime->policy, *runtime->tokenizer,
-                                       runtime->clock, engine::EngineOptions{.waiting_max = options.waiting_max});
+  runtime->engine = std::make_unique<engine::Engine>(*runtime->executor, *runtime->memory, *runtime->policy,
+                                                     *runtime->tokenizer, runtime->clock,
+                                                     engine::EngineOptions{.waiting_max = options.waiting_max,
+                                                                           .first_token_ns = options.first_token_ns,
+                                                                           .next_token_ns = options.next_token_ns});
   runtime->times.total_s = Seconds(runtime->clock.Now() - start);
   return runtime;
 }

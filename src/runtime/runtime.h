@@ -32,7 +32,10 @@ struct RuntimeOptions {
   uint32_t chunk_tokens_max = 512;
   uint32_t requests_max = 64;  ///< Running at once.
   uint32_t waiting_max = 1024;
-  std::string policy = "chunked";
+  std::string policy{sched::kDefaultPolicy};
+  uint32_t prefills_max = 4;  ///< Prompts that are read in one step, where the policy bounds it.
+  /// Wished times from arrival to first token, and from token to token; 0 = none, as the policy sees fit.
+  int64_t first_token_ns = 0, next_token_ns = 0;
   bool reuse = true;           ///< Keep finished KV blocks for later prompts.
   double pin_share = 0.5;      ///< Of KV memory; so much can be pinned.
   bool share_segments = true;  ///< Sequences of a step read context that they share together; off for measuring.

@@ -3,11 +3,22 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/container/flat_hash_map.h"
+
 namespace kvist::sched {
 namespace {
 
 constexpr std::array kPolicies{
+    PolicyEntry{"fair-deadline", "order of fair, chunks of deadline: for people who talk", NewFairDeadlinePolicy},
+    PolicyEntry{"fair", "the tenant that received least first, in it by age and what is left to read", NewFairPolicy},
+    PolicyEntry{"deadline", "earliest deadline first, chunks that keep the next tokens of others in time",
+                NewDeadlinePolicy},
     PolicyEntry{"chunked", "first come, first served; prompts in chunks beside running decodes", NewChunkedPolicy},
+    PolicyEntry{"splitfuse", "first come, first served; steps of one size, filled with prompts", NewSplitFusePolicy},
+    PolicyEntry{"sjf", "what is expected to end first goes first, with ageing", NewSjfPolicy},
+    PolicyEntry{"prefix-batch", "offline: who shares a beginning goes together, long answers first",
+                NewPrefixBatchPolicy},
+    PolicyEntry{"fcfs", "first come, first served; whole prompts before anything else, for comparison", NewFcfsPolicy},
 };
 
 uint32_t BlocksMissing(const RequestView& view, uint32_t tokens_after, uint32_t block_tokens) {
@@ -15,10 +26,13 @@ uint32_t BlocksMissing(const RequestView& view, uint32_t tokens_after, uint32_t 
   return wanted > view.blocks_held ? wanted - view.blocks_held : 0;
 }
 
-const RequestView* FindView(std::span<const RequestView> views, RequestId id) {
-  auto it = std::ranges::find(views, id, &RequestView::id);
-  return it == views.end() ? nullptr : &*it;
-}
+/// Part of a request in a decision.
+struct Named {
+  uint32_t advanced = 0, preempted = 0;  ///< How often.
+  uint32_t tokens = 0;
+  const RequestView* view = nullptr;
+  bool running = false;
+};
 
 }  // namespace
 
@@ -33,24 +47,39 @@ const PolicyEntry* FindPolicy(std::string_view name) {
 
 std::string_view FindFault(std::span<const RequestView> running, std::span<const RequestView> waiting,
                            const StepBudget& budget, const StepDecision& decision) {
+  absl::flat_hash_map<RequestId, Named> named;
+  named.reserve(decision.advance.size() + decision.preempt.size());
   uint64_t tokens = 0, blocks = 0, released = 0;
-  for (size_t i = 0; i < decision.preempt.size(); ++i) {
-    const RequestView* view = FindView(running, decision.preempt[i]);
-    if (view == nullptr) return "preempts a request that is not running";
-    if (std::ranges::count(decision.preempt, decision.preempt[i]) > 1) return "preempts a request twice";
-    released += view->blocks_own;
-  }
+  for (const RequestId id : decision.preempt) ++named[id].preempted;
   for (const Advance& advance : decision.advance) {
-    if (std::ranges::count(decision.advance, advance.request, &Advance::request) > 1) return "advances a request twice";
-    if (std::ranges::count(decision.preempt, advance.request) > 0) return "advances a preempted request";
-    const RequestView* view = FindView(running, advance.request);
-    if (view == nullptr) view = FindView(waiting, advance.request);
-    if (view == nullptr) return "advances an unknown request";
-    if (advance.tokens == 0 || advance.tokens > view->tokens_known - view->tokens_computed) {
+    Named& request = named[advance.request];
+    ++request.advanced;
+    request.tokens = advance.tokens;
+    tokens += advance.tokens;
+  }
+  for (const auto* views : {&running, &waiting}) {
+    for (const RequestView& view : *views) {
+      if (const auto it = named.find(view.id); it != named.end()) {
+        it->second.view = &view;
+        it->second.running = views == &running;
+      }
+    }
+  }
+  for (const auto& [id, request] : named) {
+    if (request.view == nullptr) return "names an unknown request";
+    const RequestView& view = *request.view;
+    if (request.preempted > 0 && !request.running) return "preempts a request that is not running";
+    if (request.preempted > 1) return "preempts a request twice";
+    if (request.advanced > 1) return "advances a request twice";
+    if (request.preempted > 0 && request.advanced > 0) return "advances a preempted request";
+    if (request.preempted > 0) {
+      released += view.blocks_own;
+      continue;
+    }
+    if (request.tokens == 0 || request.tokens > view.tokens_known - view.tokens_computed) {
       return "advances by a number of tokens that the request does not have";
     }
-    tokens += advance.tokens;
-    blocks += BlocksMissing(*view, view->tokens_computed + advance.tokens, budget.block_tokens);
+    blocks += BlocksMissing(view, view.tokens_computed + request.tokens, budget.block_tokens);
   }
   if (tokens > budget.tokens_max) return "exceeds the token budget";
   if (decision.advance.size() > budget.requests_max) return "exceeds the request budget";

@@ -10,7 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/units.h"
+#include "sched/step_cost.h"
 
 namespace kvist::sched {
 
@@ -18,23 +20,29 @@ namespace kvist::sched {
 struct RequestView {
   RequestId id;
   TenantId tenant;
-  TimeNs arrived_at;
-  TimeNs first_token_due;                ///< Absolute instant; kTimeNever = no deadline.
+  TimeNs arrived_at{0};
+  TimeNs first_token_due = kTimeNever;   ///< Absolute instant; kTimeNever = no deadline.
+  TimeNs next_token_due = kTimeNever;    ///< As this, of the token after one that was given.
   uint32_t tokens_known = 0;             ///< Prompt + accepted output + draft tokens.
   uint32_t tokens_computed = 0;          ///< Tokens whose KV is resident. < tokens_known.
+  uint32_t context_tokens = 0;           ///< Of the computed ones, those in view: what the next token reads.
   uint32_t blocks_held = 0;              ///< Blocks of the text that have their memory, or need none.
   uint32_t blocks_own = 0;               ///< Of these, what preemption would give back; others share the rest.
-  uint32_t output_tokens_predicted = 0;  ///< 0 = unknown.
-  uint64_t prefix_group = 0;             ///< Equal for requests that share their longest cached prefix; 0 = none.
-  uint8_t priority = 0;                  ///< 0 = most urgent.
+  uint32_t output_tokens_predicted = 0;  ///< All of them; 0 = unknown.
+  uint32_t output_tokens = 0;            ///< Given so far.
+  uint64_t tenant_received = 0;          ///< Virtual counter of its tenant (TenantShare).
+  uint64_t prefix_group =
+      0;                 ///< Equal for requests that share a long beginning, and the earlier the smaller; 0 = none.
+  uint8_t priority = 0;  ///< 0 = most urgent.
 };
 
-/// Hard limits of one step. A decision that exceeds any of them is a bug.
+/// Hard limits of one step, and what work in it costs. A decision that exceeds any limit is a bug.
 struct StepBudget {
   uint32_t tokens_max = 0;
   uint32_t requests_max = 0;
   uint32_t blocks_free = 0;   ///< After the eviction that kv has already agreed to.
   uint32_t block_tokens = 0;  ///< Tokens per KV block, power of two.
+  StepCost cost;              ///< As learnt so far.
 };
 
 struct Advance {
@@ -66,27 +74,39 @@ class SchedulerPolicy {
   /// @param running  [num_running] in admission order.
   /// @param waiting  [num_waiting] in arrival order; includes preempted requests.
   /// @param decision cleared, then filled; capacity is reused between steps.
-  /// Bound: O(num_running + num_waiting), no allocation once warm.
+  /// Bound: O(n log n) in the number of requests, no allocation once warm.
   virtual void Decide(std::span<const RequestView> running, std::span<const RequestView> waiting,
                       const StepBudget& budget, TimeNs now, StepDecision& decision) = 0;
 };
 
-/// Decode first, then fill the remaining token budget with prefill chunks in order of arrival, so a long prompt never
-/// stalls running decodes. When blocks run out, the least urgent request is preempted, of several the one admitted
-/// last. Source: Agrawal et al., "Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve", OSDI 2024.
-struct ChunkedOptions {
-  uint32_t chunk_tokens_max = 512;  ///< Of one request in one step.
+/// What a user may set. Which policy looks at what is said in docs/scheduling.md.
+struct PolicyOptions {
+  uint32_t chunk_tokens_max = 512;  ///< Of one prompt in one step; splitfuse: of the whole step.
+  uint32_t prefills_max = 4;        ///< Prompts that are read in one step, where the policy bounds it.
 };
-std::unique_ptr<SchedulerPolicy> NewChunkedPolicy(const ChunkedOptions& options);
+
+// Each in a file of its own, with what it is for and where it comes from.
+std::unique_ptr<SchedulerPolicy> NewFairDeadlinePolicy(const PolicyOptions& options);
+std::unique_ptr<SchedulerPolicy> NewFairPolicy(const PolicyOptions& options);
+std::unique_ptr<SchedulerPolicy> NewDeadlinePolicy(const PolicyOptions& options);
+std::unique_ptr<SchedulerPolicy> NewChunkedPolicy(const PolicyOptions& options);
+std::unique_ptr<SchedulerPolicy> NewSplitFusePolicy(const PolicyOptions& options);
+std::unique_ptr<SchedulerPolicy> NewSjfPolicy(const PolicyOptions& options);
+std::unique_ptr<SchedulerPolicy> NewPrefixBatchPolicy(const PolicyOptions& options);
+std::unique_ptr<SchedulerPolicy> NewFcfsPolicy(const PolicyOptions& options);
+
+/// The policy of a server that is not told otherwise.
+inline constexpr std::string_view kDefaultPolicy = "fair-deadline";
 
 /// "" when the decision keeps every rule of the budget and names each request at most once, else what is wrong.
+/// Bound: linear in the number of requests.
 std::string_view FindFault(std::span<const RequestView> running, std::span<const RequestView> waiting,
                            const StepBudget& budget, const StepDecision& decision);
 
 struct PolicyEntry {
   std::string_view name;
   std::string_view summary;
-  std::unique_ptr<SchedulerPolicy> (*make)(const ChunkedOptions& options);
+  std::unique_ptr<SchedulerPolicy> (*make)(const PolicyOptions& options);
 };
 
 /// Every policy, in --help order. Adding one is one row in policy.cc.

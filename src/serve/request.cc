@@ -17,9 +17,9 @@ namespace json = boost::json;
 namespace {
 
 /// Of "kvist" in the body.
-constexpr std::string_view kOwnFields[] = {"cache_salt",     "priority",   "session",     "keep_tool_results",
-                                           "keep_ephemeral", "keep_turns", "drop",        "capsule",
-                                           "restore",        "retain",     "forget_below"};
+constexpr std::string_view kOwnFields[] = {"cache_salt",   "priority", "session", "keep_tool_results", "keep_ephemeral",
+                                           "keep_turns",   "drop",     "capsule", "restore",           "retain",
+                                           "forget_below", "ttft_ms",  "tpot_ms"};
 /// Of a range in "kvist.drop".
 constexpr std::string_view kRangeFields[] = {"begin", "end", "at", "reposition"};
 constexpr size_t kOperationsMax = 4096;
@@ -165,6 +165,17 @@ absl::Status ReadOperations(const Fields& own, std::vector<kv::CacheOp>& ops) {
   return fault.empty() ? absl::OkStatus() : own.Bad("drop", Cat("cannot be done: ", fault));
 }
 
+/// Wished times, as the engine has them.
+absl::Status ReadDeadlines(const Fields& own, engine::GenerationRequest& generation) {
+  constexpr double kMsMax = 86'400'000;
+  float first_ms = 0, next_ms = 0;
+  KVIST_RETURN_IF_ERROR(own.Read("ttft_ms", 0, kMsMax, first_ms));
+  KVIST_RETURN_IF_ERROR(own.Read("tpot_ms", 0, kMsMax, next_ms));
+  generation.first_token_ns = static_cast<int64_t>(double{first_ms} * 1e6);
+  generation.next_token_ns = static_cast<int64_t>(double{next_ms} * 1e6);
+  return absl::OkStatus();
+}
+
 /// A field that is not known is refused here: who asks for a service that is not given must learn of it.
 absl::Status ReadOwnFields(const Fields& body, const RequestContext& context, RequestOptions& options) {
   engine::GenerationRequest& generation = options.generation;
@@ -185,6 +196,7 @@ absl::Status ReadOwnFields(const Fields& body, const RequestContext& context, Re
   KVIST_RETURN_IF_ERROR(ReadRetain(own, RetainForm::kRanges, generation.retain));
   int64_t priority = generation.priority;
   KVIST_RETURN_IF_ERROR(own.Read("priority", 0, UINT8_MAX, priority));
+  KVIST_RETURN_IF_ERROR(ReadDeadlines(own, generation));
   generation.priority = static_cast<uint8_t>(priority);
   return absl::OkStatus();
 }

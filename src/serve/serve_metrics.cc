@@ -85,6 +85,8 @@ void ServeMetrics::CollectEngine(std::vector<Sample>& out) const {
   add("kvist_computed_tokens_total", "Tokens the model was run on.", kCounter, count(stats.computed_tokens));
   add("kvist_steps_total", "Engine steps.", kCounter, count(stats.steps));
   add("kvist_step_seconds_total", "Time of all steps.", kCounter, count(stats.step_ns) * 1e-9);
+  add("kvist_step_time_error_ratio", "Mean error of predicted step times of late; 0.1 = a tenth.", kGauge,
+      stats.step_cost.error_ratio);
   const char* blocks_help = "KV blocks by state.";
   add("kvist_kv_blocks", blocks_help, kGauge, count(frames.free), {{"state", "free"}});
   add("kvist_kv_blocks", blocks_help, kGauge, count(frames.cached), {{"state", "cached"}});

@@ -1,0 +1,79 @@
+// What the engine learns from its steps, and what it expects of them: prices of work, lengths of outputs, waits.
+
+#include <algorithm>
+
+#include "engine/engine.h"
+
+namespace kvist::engine {
+namespace {
+
+constexpr double kPaceKept = 0.9;         // Weight of what was before a step,
+constexpr double kOutputRate = 1.0 / 16;  // and of an output that has just ended.
+constexpr uint32_t kOutputTokens = 256;   // Before any has.
+constexpr uint32_t kPromptStep = 256;
+
+}  // namespace
+
+void Engine::Learn(const step::StepResult& result) {
+  sched::StepWork work;
+  for (const step::Slice& slice : result.plan.slices) {
+    uint32_t view = 0;
+    for (uint32_t i = 0; i < slice.segments_count; ++i) {
+      view += result.plan.segments[slice.segments_begin + i].tokens_count;
+    }
+    work.Add(slice.tokens_count, view - slice.tokens_count, slice.sampling.has_value());
+  }
+  const int64_t step_ns = result.finished_at - result.started_at;
+  step_time_.Observe(work, step_ns);
+  if (!prompts_cut_ || work.prompt_tokens == 0) return;
+  paced_ns_ = kPaceKept * paced_ns_ + static_cast<double>(step_ns);
+  paced_tokens_ = kPaceKept * paced_tokens_ + work.prompt_tokens;
+}
+
+void Engine::CountOutput(const Request& request) {
+  const double tokens = request.output_count();
+  output_tokens_mean_ =
+      output_tokens_mean_ == 0 ? tokens : output_tokens_mean_ + kOutputRate * (tokens - output_tokens_mean_);
+}
+
+uint32_t Engine::PredictedOutput(const Request& request) const {
+  uint32_t tokens = request.input.output_tokens_predicted;
+  if (tokens == 0) tokens = output_tokens_mean_ > 0 ? static_cast<uint32_t>(output_tokens_mean_) + 1 : kOutputTokens;
+  return std::min(tokens, std::max(request.output_max, 1u));
+}
+
+sched::QueueFacts Engine::QueueFactsNow() const {
+  const sched::StepCost& cost = step_time_.cost();
+  sched::QueueFacts queue{
+      .prompt_token_ns = paced_tokens_ > 0 ? paced_ns_ / paced_tokens_ : cost.PromptNs(kPromptStep, 0) / kPromptStep,
+      .running = static_cast<uint32_t>(running_.size()),
+      .waiting = static_cast<uint32_t>(waiting_.size()),
+      .running_max = executor_.Limits().slices_per_step_max};
+  sched::StepWork tokens;
+  for (const auto& request : running_) {
+    const uint32_t output = PredictedOutput(*request);
+    queue.running_tokens_left += output > request->output_count() ? output - request->output_count() : 1;
+    const uint32_t missing = request->known() - request->computed;
+    if (missing > 1) queue.prompt_tokens += missing;
+    tokens.Add(1, request->has_memory ? memory_.LiveTokens(request->id) : 0, /*samples=*/true);
+  }
+  for (const auto& request : waiting_) queue.prompt_tokens += request->known();
+  if (queue.running > 0) {
+    queue.running_tokens_left /= queue.running;
+    queue.token_ns = cost.Ns(tokens);
+  }
+  return queue;
+}
+
+int64_t Engine::PredictedWaitNs(uint64_t prompt_tokens) const {
+  sched::QueueFacts queue;
+  {
+    std::lock_guard lock(mutex_);
+    queue = queue_;
+    queue.waiting += inbox_requests_;
+    queue.prompt_tokens += inbox_tokens_;
+  }
+  return static_cast<int64_t>(std::min(sched::PredictedWaitNs(queue, prompt_tokens), 1e18));
+}
+
+}  // namespace kvist::engine

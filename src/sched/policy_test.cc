@@ -1,0 +1,153 @@
+// What holds for every policy.
+
+#include "sched/policy.h"
+
+#include <gtest/gtest.h>
+
+#include "base/prng.h"
+#include "sched/policy_testutil.h"
+
+namespace kvist::sched {
+namespace {
+
+class EveryPolicy : public testing::TestWithParam<PolicyEntry> {};
+
+INSTANTIATE_TEST_SUITE_P(, EveryPolicy, testing::ValuesIn(Policies().begin(), Policies().end()), [](const auto& test) {
+  std::string name(test.param.name);
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+RequestView RandomView(Prng& prng, uint64_t id, bool running) {
+  const uint32_t known = 1 + static_cast<uint32_t>(prng.Below(200));
+  const auto computed = static_cast<uint32_t>(!running ? 0 : prng.Below(4) == 0 ? prng.Below(known) : known - 1);
+  RequestView view = View(id, known, computed);
+  view.blocks_own = static_cast<uint32_t>(prng.Below(view.blocks_held + 1));
+  view.tenant = TenantId{static_cast<uint32_t>(prng.Below(3))};
+  view.tenant_received = 1000 * view.tenant.value;
+  view.arrived_at = TimeNs{static_cast<int64_t>(prng.Below(1u << 30))};
+  if (prng.Below(2) == 0) view.first_token_due = view.arrived_at + static_cast<int64_t>(prng.Below(1u << 30));
+  if (prng.Below(2) == 0) view.next_token_due = TimeNs{static_cast<int64_t>(prng.Below(1u << 31))};
+  view.output_tokens_predicted = static_cast<uint32_t>(prng.Below(300));
+  view.output_tokens = static_cast<uint32_t>(prng.Below(300));
+  view.prefix_group = prng.Below(4);
+  view.priority = static_cast<uint8_t>(prng.Below(3) * 100);
+  return view;
+}
+
+/// Whatever the queues look like, the decision stays inside its budget, and somebody gets work when somebody can.
+TEST_P(EveryPolicy, StaysInItsBudgetAndConservesWork) {
+  auto policy = GetParam().make({.chunk_tokens_max = 32, .prefills_max = 2});
+  Prng prng(7);
+  StepDecision decision;
+  for (int round = 0; round < 20000; ++round) {
+    std::vector<RequestView> running, waiting;
+    uint64_t id = 1;
+    for (uint64_t n = prng.Below(10); n > 0; --n) running.push_back(RandomView(prng, id++, true));
+    for (uint64_t n = prng.Below(10); n > 0; --n) waiting.push_back(RandomView(prng, id++, false));
+    const StepBudget budget{.tokens_max = 1 + static_cast<uint32_t>(prng.Below(80)),
+                            .requests_max = 1 + static_cast<uint32_t>(prng.Below(8)),
+                            .blocks_free = static_cast<uint32_t>(prng.Below(30)),
+                            .block_tokens = 16};
+    policy->Decide(running, waiting, budget, TimeNs{1 << 30}, decision);
+    ASSERT_EQ(FindFault(running, waiting, budget, decision), "") << "round " << round;
+    for (const RequestId preempted : decision.preempt) {
+      const auto view = std::ranges::find(running, preempted, &RequestView::id);
+      for (const RequestView& other : running) {
+        const bool kept = std::ranges::find(decision.preempt, other.id) == decision.preempt.end();
+        ASSERT_FALSE(kept && other.priority > view->priority) << "a less urgent one was kept in round " << round;
+      }
+    }
+    if (budget.blocks_free >= 13 && !(running.empty() && waiting.empty())) {
+      ASSERT_FALSE(decision.advance.empty()) << "round " << round;
+    }
+  }
+}
+
+/// Mixed requests in a pool that holds few of them: all end, though some are preempted on the way.
+TEST_P(EveryPolicy, EverybodyEndsWhenMemoryIsShort) {
+  Prng prng(11);
+  std::vector<PolicyWorld::Spec> specs;
+  for (int64_t i = 0; i < 300; ++i) {
+    specs.push_back({.at_ns = i * 30'000'000,
+                     .prompt = 1 + static_cast<uint32_t>(prng.Below(600)),
+                     .output = 1 + static_cast<uint32_t>(prng.Below(200)),
+                     .tenant = static_cast<uint32_t>(prng.Below(3)),
+                     .priority = static_cast<uint8_t>(prng.Below(2) * 100)});
+  }
+  auto policy = GetParam().make({.chunk_tokens_max = 128});
+  const auto outcomes = PolicyWorld(*policy, /*blocks=*/64).Run(specs);
+  uint32_t preemptions = 0;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    ASSERT_GT(outcomes[i].end_ns, 0) << "request " << i;
+    preemptions += outcomes[i].preemptions;
+  }
+  EXPECT_GT(preemptions, 0u) << "the pool is too large for this test";
+}
+
+/// A long prompt in a stream of short requests that would keep the machine busy for ever gets its turn.
+TEST_P(EveryPolicy, NobodyStarves) {
+  // prefix-batch looks at what came in the same ten minutes as a whole; for the others it is a matter of seconds.
+  const int64_t bound_ns = (GetParam().name == "prefix-batch" ? 620ll : 60ll) * 1'000'000'000;
+  constexpr size_t kLong = 100;
+  std::vector<PolicyWorld::Spec> specs;
+  for (int64_t at = 0; at < 2 * bound_ns; at += 90'000'000) specs.push_back({.at_ns = at, .prompt = 64, .output = 24});
+  specs.insert(specs.begin() + kLong, {.at_ns = specs[kLong].at_ns, .prompt = 4000, .output = 4});
+  auto policy = GetParam().make({.chunk_tokens_max = 256});
+  const auto outcomes = PolicyWorld(*policy, /*blocks=*/4096, 512, /*requests_max=*/8).Run(specs);
+  const int64_t wait = outcomes[kLong].first_token_ns - specs[kLong].at_ns;
+  EXPECT_GT(wait, 0);
+  EXPECT_LT(wait, bound_ns);
+}
+
+TEST_P(EveryPolicy, AnUrgentRequestTakesThePlaceOfALessUrgentOne) {
+  auto policy = GetParam().make({});
+  std::vector<RequestView> running, waiting{View(9, 40, 0)};
+  for (uint64_t id = 1; id <= 8; ++id) {
+    running.push_back(View(id, 33, 32));
+    running.back().priority = id == 3 ? 200 : 128;
+  }
+  waiting[0].priority = 128;
+  StepDecision decision;
+  policy->Decide(running, waiting, kBudget, TimeNs{0}, decision);
+  EXPECT_EQ(decision.preempt, std::vector<RequestId>{RequestId{3}});
+  EXPECT_GE(TokensOf(decision, 9), 16u);
+  waiting[0].priority = 200;  // As urgent as the least urgent: it waits.
+  policy->Decide(running, waiting, kBudget, TimeNs{0}, decision);
+  EXPECT_TRUE(decision.preempt.empty());
+  EXPECT_EQ(TokensOf(decision, 9), 0u);
+}
+
+TEST(Policies, AreFoundByName) {
+  EXPECT_EQ(FindPolicy("nobody"), nullptr);
+  ASSERT_NE(FindPolicy(kDefaultPolicy), nullptr);
+  for (const PolicyEntry& entry : Policies()) {
+    EXPECT_EQ(FindPolicy(entry.name)->make({})->Name(), entry.name);
+  }
+}
+
+TEST(FindFault, NamesEachKindOfFault) {
+  std::vector<RequestView> running{View(1, 10, 5)}, waiting{View(2, 10, 0)};
+  auto fault = [&](const StepDecision& decision, StepBudget budget = kBudget) {
+    return FindFault(running, waiting, budget, decision);
+  };
+  EXPECT_EQ(fault({.advance = {{RequestId{1}, 5}}}), "");
+  EXPECT_NE(fault({.advance = {{RequestId{1}, 6}}}), "");
+  EXPECT_NE(fault({.advance = {{RequestId{1}, 0}}}), "");
+  EXPECT_NE(fault({.advance = {{RequestId{9}, 1}}}), "");
+  EXPECT_NE(fault({.advance = {{RequestId{1}, 1}, {RequestId{1}, 1}}}), "");
+  EXPECT_NE(fault({.advance = {{RequestId{1}, 1}}, .preempt = {RequestId{1}}}), "");
+  EXPECT_NE(fault({.preempt = {RequestId{2}}}), "");
+  EXPECT_NE(fault({.advance = {{RequestId{2}, 10}}},
+                  {.tokens_max = 9, .requests_max = 8, .blocks_free = 9, .block_tokens = 16}),
+            "");
+  EXPECT_NE(fault({.advance = {{RequestId{2}, 1}}},
+                  {.tokens_max = 9, .requests_max = 0, .blocks_free = 9, .block_tokens = 16}),
+            "");
+  EXPECT_NE(fault({.advance = {{RequestId{2}, 1}}},
+                  {.tokens_max = 9, .requests_max = 8, .blocks_free = 0, .block_tokens = 16}),
+            "");
+}
+
+}  // namespace
+}  // namespace kvist::sched
