@@ -284,6 +284,7 @@ void Engine::Finish(RequestId id, FinishReason reason, absl::Status status) {
       .id = id, .finish = reason, .status = std::move(status), .usage = request->usage, .trace = std::move(trace)};
   request->text.Finish();
   request->text.TakeReady(event);
+  if (reason == FinishReason::kStop) event.stop = request->text.found_stop();
   if (request->input.want_capsule && (reason == FinishReason::kStop || reason == FinishReason::kLength)) {
     event.capsule = std::make_shared<const Capsule>(request->Snapshot());
   }

@@ -82,6 +82,7 @@ struct GenerationEvent {
   std::vector<TokenEvent> tokens;  ///< Tokens whose text is complete with this event; only when logprobs are wanted.
   std::vector<TokenId> token_ids;  ///< The same tokens, always.
   FinishReason finish = FinishReason::kNone;
+  std::string stop;                                  ///< The stop string that ended it, if one did.
   absl::Status status;                               ///< Not OK only with kError.
   Usage usage;                                       ///< So far.
   std::shared_ptr<const RequestTrace> trace;         ///< With the last event: what became of the request.

@@ -29,7 +29,12 @@ bool OutputText::Push(TokenEvent token) {
   pending_ += detokenizer_.Push(token.token, std::ranges::find(shown_, token.token) != shown_.end());
   held_.push_back({std::move(token), begin, taken_ + pending_.size()});
   size_t found = std::string::npos;
-  for (const std::string& stop : stop_) found = std::min(found, pending_.find(stop, 0));
+  for (const std::string& stop : stop_) {
+    const size_t place = pending_.find(stop);
+    if (place >= found) continue;
+    found = place;
+    found_stop_ = stop;
+  }
   if (found == std::string::npos) {
     ready_ = pending_.size() - HeldBackBytes();
     return false;

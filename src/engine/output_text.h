@@ -23,6 +23,9 @@ class OutputText {
   /// Takes the next token. @return true when a stop string is complete; what follows it is dropped.
   bool Push(TokenEvent token);
 
+  /// The stop string that was found; "" = none yet.
+  const std::string& found_stop() const { return found_stop_; }
+
   /// No more tokens will come: what was held back becomes ready.
   void Finish();
 
@@ -47,6 +50,7 @@ class OutputText {
   Detokenizer detokenizer_;
   std::vector<std::string> stop_;
   std::vector<TokenId> shown_;
+  std::string found_stop_;
   std::string pending_;  ///< Text not yet ready, then ready text up to ready_.
   size_t ready_ = 0;     ///< Bytes of pending_ that may be shown.
   size_t taken_ = 0;     ///< Bytes handed out before pending_.

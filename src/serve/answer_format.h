@@ -36,6 +36,7 @@ struct AnswerInfo {
 struct ChoiceEnd {
   engine::FinishReason reason = engine::FinishReason::kNone;
   bool calls = false;   ///< It called tools.
+  std::string stop;     ///< The stop string that ended it, if one did.
   std::string capsule;  ///< The state after it, if it is kept; else "".
 };
 

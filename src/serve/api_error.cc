@@ -23,6 +23,26 @@ boost::json::value OrNull(const std::optional<std::string>& text) {
   return boost::json::string(*text);
 }
 
+/// https://docs.anthropic.com/en/api/errors
+std::string_view AnthropicType(int http_status) {
+  switch (http_status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return http_status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
 }  // namespace
 
 absl::Status BadParam(std::string_view param, std::string_view message) {
@@ -93,12 +113,23 @@ ApiError HttpError(int http_status, std::string_view message) {
   return {.http_status = http_status, .type = "invalid_request_error", .message = std::string(message)};
 }
 
-std::string ErrorBody(const ApiError& error) {
-  const boost::json::value body = {{"error",
-                                    {{"message", error.message},
-                                     {"type", error.type},
-                                     {"param", OrNull(error.param)},
-                                     {"code", OrNull(error.code)}}}};
+std::string ErrorBody(const ApiError& error, Dialect dialect) {
+  boost::json::value body;
+  switch (dialect) {
+    case Dialect::kOpenAi:
+      body = {{"error",
+               {{"message", error.message},
+                {"type", error.type},
+                {"param", OrNull(error.param)},
+                {"code", OrNull(error.code)}}}};
+      break;
+    case Dialect::kAnthropic:
+      body = {{"type", "error"}, {"error", {{"type", AnthropicType(error.http_status)}, {"message", error.message}}}};
+      break;
+    case Dialect::kOllama:
+      body = {{"error", error.message}};
+      break;
+  }
   return boost::json::serialize(body);
 }
 

@@ -1,10 +1,11 @@
 #pragma once
 
 /// @file
-/// Errors as OpenAI's API sends them: {"error": {"message", "type", "param", "code"}} and an HTTP status. Inside the
-/// server errors are absl::Status; the parameter at fault and a code for programs travel in its payload, so that the
-/// usual macros work. Pure; any thread.
+/// Errors as the APIs send them: a body in the protocol's shape and an HTTP status. Inside the server errors are
+/// absl::Status; the parameter at fault and a code for programs travel in its payload, so that the usual macros work.
+/// Pure; any thread.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,9 +14,13 @@
 
 namespace kvist::serve {
 
+/// Whose shape answers have. OpenAI: {"error": {"message", "type", "param", "code"}}. Anthropic: {"type": "error",
+/// "error": {"type", "message"}} with types of its own. Ollama: {"error": "message"}.
+enum class Dialect : uint8_t { kOpenAi, kAnthropic, kOllama };
+
 struct ApiError {
   int http_status = 500;
-  std::string type;  ///< e.g. "invalid_request_error".
+  std::string type;  ///< OpenAI's, e.g. "invalid_request_error".
   std::string message;
   std::optional<std::string> param;  ///< Field of the request, e.g. "messages[2].content".
   std::optional<std::string> code;   ///< e.g. "context_length_exceeded".
@@ -38,6 +43,6 @@ ApiError ErrorFromStatus(const absl::Status& status);
 ApiError HttpError(int http_status, std::string_view message);
 
 /// The JSON body, also the data of an error event inside a stream.
-std::string ErrorBody(const ApiError& error);
+std::string ErrorBody(const ApiError& error, Dialect dialect = Dialect::kOpenAi);
 
 }  // namespace kvist::serve

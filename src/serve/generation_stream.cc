@@ -149,6 +149,7 @@ void GenerationStream::Append(size_t index, engine::GenerationEvent& event) {
 void GenerationStream::EndChoice(size_t index, const engine::GenerationEvent& event) {
   ChoiceEnd& end = choices_[index].output.end;
   end.reason = event.finish;
+  end.stop = event.stop;
   --choices_running_;
   if (event.capsule != nullptr) end.capsule = host_.capsules.Store(event.capsule, host_.unix_now_s());
   if (info_.stream) format_->FinishChoice(static_cast<uint32_t>(index), end, output_);

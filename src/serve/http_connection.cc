@@ -92,6 +92,12 @@ struct HttpConnection::Request {
   TimeNs received_at{0};  ///< When its last byte was read.
 
   std::string Field(http::field name) const { return std::string(parser.get()[name]); }
+  /// Anthropic's clients have a header of their own for the key.
+  std::string Authorization() const {
+    std::string given = Field(http::field::authorization);
+    const auto key = parser.get()["x-api-key"];
+    return given.empty() && !key.empty() ? Cat("Bearer ", std::string_view(key)) : given;
+  }
   bool http_1_0() const { return parser.get().version() < 11; }
 };
 
@@ -179,7 +185,7 @@ asio::awaitable<bool> HttpConnection::ReadRequest(Request& request) {
                     .target = RouteOf(request.parser.get().target()),
                     .host = request.Field(http::field::host),
                     .origin = request.Field(http::field::origin),
-                    .authorization = request.Field(http::field::authorization),
+                    .authorization = request.Authorization(),
                     .if_none_match = request.Field(http::field::if_none_match)};
     co_return true;
   }
@@ -265,14 +271,14 @@ asio::awaitable<void> HttpConnection::Handle(Request& request) {
     co_return;
   }
   if (!co_await ReadBody(request)) co_return;
-  if (request.head.target.route == Route::kCapsules) {
-    Service& service = host_.service;
-    HttpReply reply = co_await OnWorker(host_.workers, socket_.get_executor(),
-                                        [&service, &request] { return service.KeepCapsule(request.body); });
-    co_await WriteReply(request, std::move(reply));
+  if (Service::Generates(request.head.target.route)) {
+    co_await Generate(request);
     co_return;
   }
-  co_await Generate(request);
+  Service& service = host_.service;
+  HttpReply reply = co_await OnWorker(host_.workers, socket_.get_executor(),
+                                      [&service, &request] { return service.AnswerPost(request.head, request.body); });
+  co_await WriteReply(request, std::move(reply));
 }
 
 asio::awaitable<void> HttpConnection::Generate(Request& request) {
@@ -405,6 +411,7 @@ std::string HttpConnection::HeadText(const Request& request, const HttpReply& re
 
 asio::awaitable<void> HttpConnection::WriteReply(const Request& request, HttpReply reply) {
   reading_ = false;
+  if (reply.error.has_value()) reply.body = ErrorBody(*reply.error, DialectOf(request.head.target.route));
   host_.service.metrics().CountReply(request.head.target.route, reply.status);
   spdlog::debug("{}: {}", RouteName(request.head.target.route), reply.status);
   std::string bytes = HeadText(request, reply, Framing::kLength);

@@ -177,6 +177,11 @@ absl::StatusOr<const json::object*> Fields::ReadObject(std::string_view key) con
   return &value->get_object();
 }
 
+absl::StatusOr<Fields> FieldsOf(const json::value& value, std::string place) {
+  if (!value.is_object()) return BadParam(place, Cat("'", place, "' must be an object, not ", JsonKindName(value)));
+  return Fields(value.get_object(), std::move(place));
+}
+
 absl::StatusOr<int64_t> IntegerOf(const json::value& value, std::string_view name, int64_t min, int64_t max) {
   // What is a uint64 here lies beyond int64, and so does an integer that was read as a double.
   const bool huge = value.is_uint64() || (value.is_double() && std::abs(value.get_double()) >= 0x1p63);

@@ -79,6 +79,9 @@ class Fields {
   std::string place_;
 };
 
+/// The fields of `value`, which stands at `place`. Errors: InvalidArgument where it is no object.
+absl::StatusOr<Fields> FieldsOf(const boost::json::value& value, std::string place);
+
 /// Integer in [min, max]; `name` for errors, which tell what is too large from what is no integer.
 absl::StatusOr<int64_t> IntegerOf(const boost::json::value& value, std::string_view name, int64_t min, int64_t max);
 

@@ -10,7 +10,6 @@
 #include "modelfile/tokenizer_utf8.h"
 #include "serve/api_error.h"
 #include "serve/openai_format.h"
-#include "serve/request.h"
 
 namespace kvist::serve {
 namespace {
@@ -19,15 +18,6 @@ uint64_t FreshSeed() {
   uint64_t seed = 0;
   KVIST_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(&seed), sizeof seed) == 1);
   return seed;
-}
-
-RequestContext ContextOf(const ServedModel& model, Capsules& capsules) {
-  return {.model_id = model.id,
-          .vocab_size = model.tokenizer->vocab_size(),
-          .json = {},
-          .find_capsule = [&capsules](uint64_t cache_namespace, std::string_view id) {
-            return capsules.Find(cache_namespace, id);
-          }};
 }
 
 absl::Status CheckLength(const ServedModel& model, size_t prompt_tokens, std::string_view param) {
@@ -58,43 +48,6 @@ engine::GenerationRequest Assemble(const ServedModel& model, RequestOptions& opt
     generation.prompt_output_tokens = 0;
   }
   return generation;
-}
-
-AnswerInfo InfoOf(const ServedModel& model, const RequestOptions& options, const engine::GenerationRequest& generation,
-                  int64_t now_unix_s) {
-  return {.created_unix_s = now_unix_s,
-          .model = model.id,
-          .fingerprint = model.fingerprint,
-          .stream = options.stream,
-          .logprobs = options.logprobs,
-          .choices = options.choices,
-          .strips_first_space = generation.prompt_output_tokens == 0 && generation.strip_leading_space &&
-                                model.tokenizer->adds_space_prefix()};
-}
-
-/// @param prompt  as for Assemble
-PreparedRequest ChatOf(const ServedModel& model, RequestOptions options, std::vector<TokenId> prompt,
-                       int64_t now_unix_s) {
-  PreparedRequest prepared;
-  prepared.generations.push_back(Assemble(model, options, std::move(prompt)));
-  AnswerInfo info = InfoOf(model, options, prepared.generations[0], now_unix_s);
-  info.kind = "chat";
-  info.id = NewId("chatcmpl-");
-  prepared.format = std::make_unique<ChatFormat>(std::move(info), *model.tokenizer, options.include_usage);
-  return prepared;
-}
-
-/// @param prompt  as for Assemble. @param echoes  of each prompt; empty = none
-PreparedRequest CompletionOf(const ServedModel& model, RequestOptions options, std::vector<TokenId> prompt,
-                             std::vector<std::string> echoes, int64_t now_unix_s) {
-  PreparedRequest prepared;
-  prepared.generations.push_back(Assemble(model, options, std::move(prompt)));
-  AnswerInfo info = InfoOf(model, options, prepared.generations[0], now_unix_s);
-  info.kind = "completion";
-  info.id = NewId("cmpl-");
-  prepared.format =
-      std::make_unique<CompletionFormat>(std::move(info), *model.tokenizer, options.include_usage, std::move(echoes));
-  return prepared;
 }
 
 /// @param follows  other tokens, so that no BOS belongs before it.
@@ -173,12 +126,22 @@ size_t TextBytesMax(const Tokenizer& tokenizer, uint32_t tokens) {
   return longest * tokens;
 }
 
-absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates past_states, std::string_view body,
-                                            int64_t now_unix_s) {
-  KVIST_ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(body, ContextOf(model, past_states.capsules)));
+RequestContext ContextOf(const ServedModel& model, PastStates past) {
+  return {.model_id = model.id,
+          .vocab_size = model.tokenizer->vocab_size(),
+          .json = {},
+          .find_capsule = [&capsules = past.capsules](uint64_t cache_namespace, std::string_view id) {
+            return capsules.Find(cache_namespace, id);
+          }};
+}
+
+absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, PastStates past_states, ChatRequest& request,
+                                           size_t body_bytes, int64_t now_unix_s) {
+  PreparedRequest prepared;
   if (request.messages.empty()) {
     KVIST_RETURN_IF_ERROR(CheckState(model, request.options.generation));
-    return ChatOf(model, std::move(request.options), {}, now_unix_s);
+    prepared.generations.push_back(Assemble(model, request.options, {}));
+    return prepared;
   }
   if (!model.encode_chat) {
     return absl::InvalidArgumentError(
@@ -191,7 +154,7 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates
   // A template may leave out most of what was sent, and most of what is marked is out of the view.
   const std::string session = request.options.forget.session;
   const bool forgets = !request.marks.forgotten.empty() || !session.empty();
-  if (model.chat_bytes && !forgets && body.size() > model.prompt_bytes_max) {
+  if (model.chat_bytes && !forgets && body_bytes > model.prompt_bytes_max) {
     const absl::StatusOr<size_t> bytes = model.chat_bytes(inputs);
     if (bytes.ok()) KVIST_RETURN_IF_ERROR(CheckBytes(model, *bytes, "messages"));
   }
@@ -218,7 +181,7 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates
   AddRetained(request.marks, *prompt, marked, left_out, request.options.generation.retain);
   const uint32_t tokens = static_cast<uint32_t>(history.tokens.size());
   KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, history.ops).tokens, "messages"));
-  PreparedRequest prepared = ChatOf(model, std::move(request.options), std::move(history.tokens), now_unix_s);
+  prepared.generations.push_back(Assemble(model, request.options, std::move(history.tokens)));
   engine::GenerationRequest& generation = prepared.generations[0];
   generation.ops = std::move(history.ops);
   prepared.session = session;
@@ -230,15 +193,14 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates
   return prepared;
 }
 
-absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, PastStates past_states,
-                                                  std::string_view body, int64_t now_unix_s) {
-  KVIST_ASSIGN_OR_RETURN(CompletionRequest request,
-                         ParseCompletionRequest(body, ContextOf(model, past_states.capsules)));
+absl::StatusOr<PreparedRequest> EncodeCompletion(const ServedModel& model, CompletionRequest& request) {
+  PreparedRequest prepared;
   const std::string* text = std::get_if<std::string>(&request.prompt);
   const bool restored = request.options.restored;
   if (restored && text != nullptr && text->empty()) {
     KVIST_RETURN_IF_ERROR(CheckState(model, request.options.generation));
-    return CompletionOf(model, std::move(request.options), {}, {}, now_unix_s);
+    prepared.generations.push_back(Assemble(model, request.options, {}));
+    return prepared;
   }
   const std::vector<kv::CacheOp>& ops = request.options.generation.ops;
   if (text != nullptr && ops.empty()) KVIST_RETURN_IF_ERROR(CheckBytes(model, text->size(), "prompt"));
@@ -257,12 +219,50 @@ absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, Past
   if (const std::string fault = kv::FindFault(request.options.generation.retain, tokens); !fault.empty()) {
     return BadParam("kvist.retain", Cat("'kvist.retain' cannot be done: ", fault));
   }
+  prepared.generations.push_back(Assemble(model, request.options, std::move(prompt)));
+  return prepared;
+}
+
+AnswerInfo InfoOf(const ServedModel& model, const RequestOptions& options, const PreparedRequest& prepared,
+                  int64_t now_unix_s) {
+  const engine::GenerationRequest& generation = prepared.generations.at(0);
+  return {.created_unix_s = now_unix_s,
+          .model = model.id,
+          .fingerprint = model.fingerprint,
+          .stream = options.stream,
+          .logprobs = options.logprobs,
+          .choices = options.choices,
+          .strips_first_space = generation.prompt_output_tokens == 0 && generation.strip_leading_space &&
+                                model.tokenizer->adds_space_prefix()};
+}
+
+absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates past, std::string_view body,
+                                            int64_t now_unix_s) {
+  KVIST_ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(body, ContextOf(model, past)));
+  KVIST_ASSIGN_OR_RETURN(PreparedRequest prepared, RenderChat(model, past, request, body.size(), now_unix_s));
+  AnswerInfo info = InfoOf(model, request.options, prepared, now_unix_s);
+  info.kind = "chat";
+  info.id = NewId("chatcmpl-");
+  prepared.format = std::make_unique<ChatFormat>(std::move(info), *model.tokenizer, request.options.include_usage);
+  return prepared;
+}
+
+absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, PastStates past, std::string_view body,
+                                                  int64_t now_unix_s) {
+  KVIST_ASSIGN_OR_RETURN(CompletionRequest request, ParseCompletionRequest(body, ContextOf(model, past)));
+  KVIST_ASSIGN_OR_RETURN(PreparedRequest prepared, EncodeCompletion(model, request));
   std::vector<std::string> echoes;
   if (request.echo) {
-    std::string bytes = text != nullptr ? *text : model.tokenizer->Decode(prompt);
+    const std::string* text = std::get_if<std::string>(&request.prompt);
+    std::string bytes = text != nullptr ? *text : model.tokenizer->Decode(prepared.generations[0].prompt);
     TakeCharacters(bytes, /*last=*/true, echoes.emplace_back());  // Token ids may spell what is no text.
   }
-  return CompletionOf(model, std::move(request.options), std::move(prompt), std::move(echoes), now_unix_s);
+  AnswerInfo info = InfoOf(model, request.options, prepared, now_unix_s);
+  info.kind = "completion";
+  info.id = NewId("cmpl-");
+  prepared.format = std::make_unique<CompletionFormat>(std::move(info), *model.tokenizer, request.options.include_usage,
+                                                       std::move(echoes));
+  return prepared;
 }
 
 }  // namespace kvist::serve

@@ -21,6 +21,7 @@
 #include "modelfile/tokenizer.h"
 #include "serve/answer_format.h"
 #include "serve/capsules.h"
+#include "serve/request.h"
 #include "serve/sessions.h"
 
 namespace kvist::serve {
@@ -59,13 +60,29 @@ struct PastStates {
   Capsules& capsules;
 };
 
-/// POST /v1/chat/completions. Errors: those of ParseChatRequest; of the template, as InvalidArgument with "messages"; a
-/// prompt that does not fit the context, InvalidArgument with code context_length_exceeded.
+/// What a parser of request bodies needs to know. `model` and what `past` refers to outlive it.
+RequestContext ContextOf(const ServedModel& model, PastStates past);
+
+/// A chat of whatever protocol becomes a generation; the format is the caller's. Takes from `request` what it needs: of
+/// the options, the generation. @param body_bytes  of the request, which the chat's text hardly exceeds
+/// Errors: of the template, as InvalidArgument with "messages"; a prompt that does not fit the context,
+/// InvalidArgument with code context_length_exceeded.
+absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, PastStates past, ChatRequest& request,
+                                           size_t body_bytes, int64_t now_unix_s);
+
+/// The same for a text. Errors: InvalidArgument, also with code context_length_exceeded.
+absl::StatusOr<PreparedRequest> EncodeCompletion(const ServedModel& model, CompletionRequest& request);
+
+/// What the format of an answer is told, all but kind and id.
+AnswerInfo InfoOf(const ServedModel& model, const RequestOptions& options, const PreparedRequest& prepared,
+                  int64_t now_unix_s);
+
+/// POST /v1/chat/completions. Errors: those of ParseChatRequest and RenderChat.
 absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates past, std::string_view body,
                                             int64_t now_unix_s);
 
 /// POST /v1/completions. The prompt's text is the whole prompt: control tokens written in it are control tokens, and a
-/// BOS it begins with is not doubled. Errors: those of ParseCompletionRequest; context_length_exceeded.
+/// BOS it begins with is not doubled. Errors: those of ParseCompletionRequest and EncodeCompletion.
 absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, PastStates past, std::string_view body,
                                                   int64_t now_unix_s);
 

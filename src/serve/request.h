@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -67,14 +68,37 @@ struct CompletionRequest {
 absl::StatusOr<ChatRequest> ParseChatRequest(std::string_view body, const RequestContext& context);
 absl::StatusOr<CompletionRequest> ParseCompletionRequest(std::string_view body, const RequestContext& context);
 
-/// Shared by the two files that implement the above.
+/// What parsers of request bodies share, those of other protocols too.
 namespace internal {
+
+/// The object that a body is.
+absl::StatusOr<const boost::json::object*> RootObject(const JsonDocument& document);
+
+/// "model": not given, the served one, or that with ":latest". Errors: NotFound, code model_not_found.
+absl::Status ReadModel(const Fields& body, std::string_view served);
+
+/// Temperature, truncation, penalties and seed.
+absl::Status ReadSampling(const Fields& body, RequestOptions& options);
+
+/// Appends token ids. @param name  of the list, for errors
+absl::Status ReadTokens(const boost::json::array& list, std::string_view name, uint32_t vocab_size,
+                        std::vector<TokenId>& tokens);
+
+/// A string or an array of strings; empty ones are nothing.
+absl::Status ReadStopStrings(const Fields& body, std::string_view key, std::vector<std::string>& stops);
+
+/// "cache_salt" and all under "kvist".
+absl::Status ReadOwnFields(const Fields& body, const RequestContext& context, RequestOptions& options);
 
 /// Model, streaming, sampling, stops and own fields: what both kinds have in common.
 absl::Status ReadOptions(const Fields& body, const RequestContext& context, RequestOptions& options);
 
 /// "kvist.capsule" and "kvist.restore". Before sampling is read: what the request does not say is the capsule's.
 absl::Status ReadCapsule(const Fields& body, const Fields& own, const RequestContext& context, RequestOptions& options);
+
+/// A string, or text parts of these types joined by line breaks; "" when not given.
+absl::StatusOr<std::string> ReadText(const Fields& fields, std::string_view key,
+                                     std::span<const std::string_view> part_types);
 
 /// "messages": roles and contents checked, contents made strings, arguments of tool calls made objects.
 absl::Status ReadMessages(const Fields& body, boost::json::array& messages);

@@ -13,16 +13,14 @@ namespace {
 constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
 
 /// Text parts are joined by line breaks, as other servers do.
-absl::Status JoinParts(const json::array& parts, const std::string& place, std::string& text) {
+absl::Status JoinParts(const json::array& parts, const std::string& place, std::span<const std::string_view> types,
+                       std::string& text) {
   for (size_t i = 0; i < parts.size(); ++i) {
-    const std::string name = Cat(place, "[", i, "]");
-    if (!parts[i].is_object())
-      return BadParam(name, Cat("'", name, "' must be an object, not ", JsonKindName(parts[i])));
-    const Fields part(parts[i].get_object(), name);
+    KVIST_ASSIGN_OR_RETURN(const Fields part, FieldsOf(parts[i], Cat(place, "[", i, "]")));
     std::string type, piece;
     KVIST_RETURN_IF_ERROR(part.Read("type", type));
     if (type.empty()) return part.Bad("type", "is missing");
-    if (type != "text")
+    if (std::ranges::find(types, type) == types.end())
       return part.Bad("type", Cat("'", Shortened(type), "' is not supported; the model reads text only"));
     if (part.Find("text") == nullptr) return part.Bad("text", "is missing");
     KVIST_RETURN_IF_ERROR(part.Read("text", piece));
@@ -33,18 +31,9 @@ absl::Status JoinParts(const json::array& parts, const std::string& place, std::
 }
 
 absl::StatusOr<std::string> ReadContent(const Fields& message, bool may_lack) {
-  const json::value* content = message.Find("content");
-  std::string text;
-  if (content == nullptr) {
-    if (!may_lack) return message.Bad("content", "is missing");
-    return text;
-  }
-  if (content->is_string()) return std::string(content->get_string().begin(), content->get_string().end());
-  if (!content->is_array()) {
-    return message.Bad("content", Cat("must be a string or an array of text parts, not ", JsonKindName(*content)));
-  }
-  KVIST_RETURN_IF_ERROR(JoinParts(content->get_array(), message.NameOf("content"), text));
-  return text;
+  constexpr std::string_view kTypes[] = {"text"};
+  if (!may_lack && message.Find("content") == nullptr) return message.Bad("content", "is missing");
+  return ReadText(message, "content", kTypes);
 }
 
 /// Templates want an object; the API sends its text.
@@ -117,6 +106,19 @@ absl::Status ReadMessage(const json::value& value, size_t index, json::object& o
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> ReadText(const Fields& fields, std::string_view key,
+                                     std::span<const std::string_view> part_types) {
+  const json::value* content = fields.Find(key);
+  std::string text;
+  if (content == nullptr) return text;
+  if (content->is_string()) return std::string(content->get_string().begin(), content->get_string().end());
+  if (!content->is_array()) {
+    return fields.Bad(key, Cat("must be a string or an array of text parts, not ", JsonKindName(*content)));
+  }
+  KVIST_RETURN_IF_ERROR(JoinParts(content->get_array(), fields.NameOf(key), part_types, text));
+  return text;
+}
 
 absl::Status ReadMessages(const Fields& body, json::array& messages) {
   KVIST_ASSIGN_OR_RETURN(const json::array* given, body.ReadArray("messages"));

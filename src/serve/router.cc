@@ -8,20 +8,51 @@
 namespace kvist::serve {
 namespace {
 
+enum MethodSet : uint8_t { kRead = 1, kWrite = 2, kRemove = 4 };
+
 struct RouteRow {
-  std::string_view path;
   Route route;
+  std::string_view path;  ///< Ends in '/' where an id follows.
+  uint8_t methods;
+  std::string_view name;  ///< For metrics.
+  Dialect dialect = Dialect::kOpenAi;
 };
 
 constexpr RouteRow kRoutes[] = {
-    {"/v1/chat/completions", Route::kChat}, {"/v1/completions", Route::kCompletions},
-    {"/v1/models", Route::kModels},         {"/health", Route::kHealth},
-    {"/metrics", Route::kMetrics},          {"/kvist/memory", Route::kMemory},
-    {"/kvist/capsules", Route::kCapsules},  {"/kvist/requests", Route::kRequests},
+    {Route::kChat, "/v1/chat/completions", kWrite, "chat"},
+    {Route::kCompletions, "/v1/completions", kWrite, "completions"},
+    {Route::kResponses, "/v1/responses", kWrite, "responses"},
+    {Route::kResponse, "/v1/responses/", kRead | kRemove, "responses"},
+    {Route::kMessages, "/v1/messages", kWrite, "messages", Dialect::kAnthropic},
+    {Route::kCountTokens, "/v1/messages/count_tokens", kWrite, "count_tokens", Dialect::kAnthropic},
+    {Route::kOllamaChat, "/api/chat", kWrite, "ollama_chat", Dialect::kOllama},
+    {Route::kOllamaGenerate, "/api/generate", kWrite, "ollama_generate", Dialect::kOllama},
+    {Route::kOllamaTags, "/api/tags", kRead, "ollama_tags", Dialect::kOllama},
+    {Route::kOllamaPs, "/api/ps", kRead, "ollama_ps", Dialect::kOllama},
+    {Route::kOllamaShow, "/api/show", kWrite, "ollama_show", Dialect::kOllama},
+    {Route::kOllamaVersion, "/api/version", kRead, "ollama_version", Dialect::kOllama},
+    {Route::kTokenize, "/tokenize", kWrite, "tokenize"},
+    {Route::kDetokenize, "/detokenize", kWrite, "detokenize"},
+    {Route::kModels, "/v1/models", kRead, "models"},
+    {Route::kModel, "/v1/models/", kRead, "models"},
+    {Route::kHealth, "/health", kRead, "health"},
+    {Route::kMetrics, "/metrics", kRead, "metrics"},
+    {Route::kMemory, "/kvist/memory", kRead, "memory"},
+    {Route::kCapsules, "/kvist/capsules", kRead | kWrite, "capsules"},
+    {Route::kCapsule, "/kvist/capsules/", kRead | kRemove, "capsules"},
+    {Route::kRequests, "/kvist/requests", kRead, "requests"},
+    {Route::kRequest, "/kvist/requests/", kRead, "requests"},
 };
-/// With an id behind.
-constexpr RouteRow kPrefixes[] = {
-    {"/v1/models/", Route::kModel}, {"/kvist/capsules/", Route::kCapsule}, {"/kvist/requests/", Route::kRequest}};
+/// Without a path of their own.
+constexpr RouteRow kAssetRow = {Route::kAsset, "", kRead, "page"};
+constexpr RouteRow kNoRow = {Route::kNone, "", kRead, "none"};
+
+const RouteRow& RowOf(Route route) {
+  for (const RouteRow& row : kRoutes) {
+    if (row.route == route) return row;
+  }
+  return route == Route::kAsset ? kAssetRow : kNoRow;
+}
 
 int HexDigit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -40,22 +71,6 @@ std::string PercentDecoded(std::string_view text) {
   return out;
 }
 
-enum MethodSet : uint8_t { kRead = 1, kWrite = 2, kRemove = 4 };
-
-uint8_t MethodsOf(Route route) {
-  switch (route) {
-    case Route::kChat:
-    case Route::kCompletions:
-      return kWrite;
-    case Route::kCapsules:
-      return kRead | kWrite;
-    case Route::kCapsule:
-      return kRead | kRemove;
-    default:
-      return kRead;
-  }
-}
-
 }  // namespace
 
 Target RouteOf(std::string_view target) {
@@ -63,10 +78,8 @@ Target RouteOf(std::string_view target) {
   if (target.starts_with(kScheme)) target.remove_prefix(std::min(target.find('/', kScheme.size()), target.size()));
   const std::string_view path = target.substr(0, target.find_first_of("?#"));
   for (const RouteRow& row : kRoutes) {
-    if (row.path == path) return {row.route, ""};
-  }
-  for (const RouteRow& row : kPrefixes) {
-    if (path.starts_with(row.path) && path.size() > row.path.size()) {
+    if (row.path == path) return row.path.ends_with('/') ? Target() : Target{row.route, ""};
+    if (row.path.ends_with('/') && path.starts_with(row.path)) {
       return {row.route, PercentDecoded(path.substr(row.path.size()))};
     }
   }
@@ -75,7 +88,7 @@ Target RouteOf(std::string_view target) {
 }
 
 std::string_view AllowedMethods(Route route) {
-  switch (MethodsOf(route)) {
+  switch (RowOf(route).methods) {
     case kWrite:
       return "POST, OPTIONS";
     case kRead | kWrite:
@@ -91,11 +104,11 @@ bool MethodAllowed(Route route, Method method) {
   switch (method) {
     case Method::kGet:
     case Method::kHead:
-      return (MethodsOf(route) & kRead) != 0;
+      return (RowOf(route).methods & kRead) != 0;
     case Method::kPost:
-      return (MethodsOf(route) & kWrite) != 0;
+      return (RowOf(route).methods & kWrite) != 0;
     case Method::kDelete:
-      return (MethodsOf(route) & kRemove) != 0;
+      return (RowOf(route).methods & kRemove) != 0;
     case Method::kOptions:
       return true;
     case Method::kOther:
@@ -108,33 +121,12 @@ bool NeedsKey(Route route) {
   return route != Route::kHealth && route != Route::kAsset;
 }
 
+Dialect DialectOf(Route route) {
+  return RowOf(route).dialect;
+}
+
 std::string_view RouteName(Route route) {
-  switch (route) {
-    case Route::kChat:
-      return "chat";
-    case Route::kCompletions:
-      return "completions";
-    case Route::kModels:
-    case Route::kModel:
-      return "models";
-    case Route::kHealth:
-      return "health";
-    case Route::kMetrics:
-      return "metrics";
-    case Route::kMemory:
-      return "memory";
-    case Route::kCapsules:
-    case Route::kCapsule:
-      return "capsules";
-    case Route::kRequests:
-    case Route::kRequest:
-      return "requests";
-    case Route::kAsset:
-      return "page";
-    case Route::kNone:
-      break;
-  }
-  return "none";
+  return RowOf(route).name;
 }
 
 }  // namespace kvist::serve

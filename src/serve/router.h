@@ -7,11 +7,25 @@
 #include <string>
 #include <string_view>
 
+#include "serve/api_error.h"
+
 namespace kvist::serve {
 
 enum class Route : uint8_t {
   kChat,
   kCompletions,
+  kResponses,
+  kResponse,
+  kMessages,
+  kCountTokens,
+  kOllamaChat,
+  kOllamaGenerate,
+  kOllamaTags,
+  kOllamaPs,
+  kOllamaShow,
+  kOllamaVersion,
+  kTokenize,
+  kDetokenize,
   kModels,
   kModel,
   kHealth,
@@ -30,7 +44,7 @@ enum class Method : uint8_t { kGet, kHead, kPost, kDelete, kOptions, kOther };
 
 struct Target {
   Route route = Route::kNone;
-  std::string argument;  ///< kModel, kCapsule, kRequest: the id, percent-decoded. kAsset: the path.
+  std::string argument;  ///< Of routes that end in an id: the id, percent-decoded. kAsset: the path.
 };
 
 /// @param target  of the request line: "/path?query". Queries are ignored. A path that ends in one slash too many is
@@ -45,6 +59,9 @@ bool MethodAllowed(Route route, Method method);
 
 /// Needs an API key where there is one.
 bool NeedsKey(Route route);
+
+/// Of the route's errors.
+Dialect DialectOf(Route route);
 
 /// For metrics: "chat", "models", ...
 std::string_view RouteName(Route route);

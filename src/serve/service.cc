@@ -7,6 +7,7 @@
 #include "serve/json_input.h"
 #include "serve/memory_view.h"
 #include "serve/openai_format.h"
+#include "serve/tokenize.h"
 #include "web/assets.h"
 
 namespace kvist::serve {
@@ -33,6 +34,21 @@ HttpReply Private(std::string body) {
   return reply;
 }
 
+/// How the body of a POST that starts a generation becomes one.
+using Preparer = absl::StatusOr<PreparedRequest>(const ServedModel& model, PastStates past, std::string_view body,
+                                                 int64_t now_unix_s);
+
+Preparer* PreparerOf(Route route) {
+  switch (route) {
+    case Route::kChat:
+      return PrepareChat;
+    case Route::kCompletions:
+      return PrepareCompletion;
+    default:
+      return nullptr;
+  }
+}
+
 ServedModel WithBound(ServedModel model) {
   if (model.prompt_bytes_max == 0) {
     model.prompt_bytes_max = TextBytesMax(*model.tokenizer, model.context_tokens_max);
@@ -43,7 +59,7 @@ ServedModel WithBound(ServedModel model) {
 }  // namespace
 
 HttpReply ErrorReply(const ApiError& error) {
-  HttpReply reply{.status = error.http_status, .body = ErrorBody(error)};
+  HttpReply reply{.status = error.http_status, .error = error};
   if (error.retry_after_s > 0) reply.headers.emplace_back("Retry-After", std::to_string(error.retry_after_s));
   return reply;
 }
@@ -108,19 +124,36 @@ HttpReply Service::Answer(const HttpHead& head) {
       return Request(head.target.argument);
     case Route::kAsset:
       return Asset(head);
-    case Route::kChat:
-    case Route::kCompletions:
-    case Route::kNone:
-      break;
+    default:
+      KVIST_CHECK(false);  // The router lets no other method come here.
   }
-  KVIST_CHECK(false);
+}
+
+bool Service::Generates(Route route) {
+  return PreparerOf(route) != nullptr;
 }
 
 absl::StatusOr<PreparedRequest> Service::Prepare(Route route, std::string_view body) {
-  KVIST_CHECK(route == Route::kChat || route == Route::kCompletions);
-  const PastStates past{.sessions = sessions_, .capsules = capsules_};
-  return route == Route::kChat ? PrepareChat(model_, past, body, unix_now_s())
-                               : PrepareCompletion(model_, past, body, unix_now_s());
+  Preparer* prepare = PreparerOf(route);
+  KVIST_CHECK(prepare != nullptr);
+  return prepare(model_, {.sessions = sessions_, .capsules = capsules_}, body, unix_now_s());
+}
+
+HttpReply Service::AnswerPost(const HttpHead& head, std::string_view body) {
+  const auto reply_of = [](absl::StatusOr<std::string> answer) -> HttpReply {
+    if (!answer.ok()) return ErrorReply(ErrorFromStatus(answer.status()));
+    return {.body = *std::move(answer)};
+  };
+  switch (head.target.route) {
+    case Route::kCapsules:
+      return KeepCapsule(body);
+    case Route::kTokenize:
+      return reply_of(TokenizeBody(model_, body, unix_now_s()));
+    case Route::kDetokenize:
+      return reply_of(DetokenizeBody(model_, body));
+    default:
+      KVIST_CHECK(false);  // The router lets no other path come here.
+  }
 }
 
 HttpReply Service::KeepCapsule(std::string_view body) {
@@ -164,7 +197,8 @@ HttpReply Service::Preflight(const HttpHead& head) const {
   reply.headers.emplace_back("Allow", allowed);
   if (options_.cors_origin.empty()) return reply;
   reply.headers.emplace_back("Access-Control-Allow-Methods", allowed);
-  reply.headers.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type");
+  reply.headers.emplace_back("Access-Control-Allow-Headers",
+                             "Authorization, Content-Type, X-Api-Key, Anthropic-Version, Anthropic-Beta");
   reply.headers.emplace_back("Access-Control-Max-Age", "600");
   return reply;
 }

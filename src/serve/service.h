@@ -37,9 +37,10 @@ struct HttpReply {
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;  ///< More than Content-Type and Content-Length.
   std::string body;
+  std::optional<ApiError> error;  ///< In place of a body: written in the dialect of the route.
 };
 
-/// The error's body under its status, with Retry-After where it has one.
+/// The error under its status, with Retry-After where it has one.
 HttpReply ErrorReply(const ApiError& error);
 
 struct ServiceOptions {
@@ -64,11 +65,14 @@ class Service {
   HttpReply Answer(const HttpHead& head);
   static bool AnswerWaits(const HttpHead& head) { return head.target.route == Route::kMemory; }
 
-  /// POST /kvist/capsules: keeps the state of a running request. Waits for the engine.
-  HttpReply KeepCapsule(std::string_view body);
+  /// A POST to it starts a generation: Prepare, not AnswerPost.
+  static bool Generates(Route route);
 
-  /// Parses, renders and tokenizes. REQUIRES: `route` is kChat or kCompletions.
+  /// Parses, renders and tokenizes. REQUIRES: Generates(route).
   absl::StatusOr<PreparedRequest> Prepare(Route route, std::string_view body);
+
+  /// Answers any other POST. May wait for the engine; not for the network thread. REQUIRES: Refusal(head) is empty.
+  HttpReply AnswerPost(const HttpHead& head, std::string_view body);
 
   /// CORS headers that every reply to `head` carries; usually none.
   std::vector<std::pair<std::string, std::string>> CorsHeaders(const HttpHead& head) const;
@@ -87,6 +91,7 @@ class Service {
   int64_t unix_now_s() const { return options_.unix_now_s(); }
 
  private:
+  HttpReply KeepCapsule(std::string_view body);
   HttpReply Health() const;
   HttpReply Memory() const;
   HttpReply Model(const std::string& id) const;
