@@ -159,16 +159,23 @@ HttpResponse Post(uint16_t port, std::string_view path, std::string_view body, s
   return client.Read();
 }
 
-std::vector<std::string> SseData(std::string_view body) {
+std::vector<std::string> SseEvents(std::string_view body) {
   std::vector<std::string> events;
-  constexpr std::string_view kData = "data: ";
   for (size_t begin = 0; begin < body.size();) {
     const size_t end = std::min(body.find("\n\n", begin), body.size());
-    const std::string_view event = body.substr(begin, end - begin);
-    if (event.starts_with(kData)) events.emplace_back(event.substr(kData.size()));
+    events.emplace_back(body.substr(begin, end - begin));
     begin = end + 2;
   }
   return events;
+}
+
+std::vector<std::string> SseData(std::string_view body) {
+  std::vector<std::string> data;
+  constexpr std::string_view kData = "data: ";
+  for (const std::string& event : SseEvents(body)) {
+    if (event.starts_with(kData)) data.emplace_back(event.substr(kData.size()));
+  }
+  return data;
 }
 
 }  // namespace kvist::serve

@@ -30,6 +30,8 @@ class HttpClient {
   HttpClient& operator=(HttpClient&&) = delete;
 
   bool connected() const { return socket_ >= 0; }
+  /// Of the open socket, for polling.
+  int descriptor() const { return socket_; }
 
   /// Sends bytes as they are. @return false when the server has closed.
   bool Send(std::string_view bytes);
@@ -61,7 +63,9 @@ class HttpClient {
 HttpResponse Get(uint16_t port, std::string_view path, std::string_view more_headers = "");
 HttpResponse Post(uint16_t port, std::string_view path, std::string_view body, std::string_view more_headers = "");
 
-/// Data of the events of a stream, in order, comments left out.
+/// The events of a stream, comments included, without the empty line behind.
+std::vector<std::string> SseEvents(std::string_view body);
+/// Data of the events of a stream that have no name, in order, comments left out.
 std::vector<std::string> SseData(std::string_view body);
 
 }  // namespace kvist::serve

@@ -26,6 +26,16 @@
 
 namespace kvist::serve {
 
+class ResponseStore;
+
+/// What is told of the model's file, to clients that ask.
+struct ModelDetails {
+  std::string architecture;   ///< "llama", "qwen2", ...
+  std::string weight_type;    ///< Of most of the weights: "q8_0", ...
+  std::string chat_template;  ///< Its text; "" = none.
+  uint64_t parameters = 0, file_bytes = 0;
+};
+
 /// The model behind the API. Immutable while the server lives; what it points to outlives the server.
 struct ServedModel {
   std::string id;
@@ -39,6 +49,7 @@ struct ServedModel {
   uint32_t context_tokens_max = 0;  ///< Prompt and output together.
   int64_t created_unix_s = 0;
   std::string fingerprint;
+  ModelDetails details;
   float forget_below = 0;  ///< For sessions that do not say it themselves; 0 = nothing fades (fading.h).
   /// Longer texts cannot fit the context whatever they say, and are refused before they are tokenized. 0 = no bound.
   size_t prompt_bytes_max = 0;
@@ -58,6 +69,7 @@ struct PreparedRequest {
 struct PastStates {
   Sessions& sessions;
   Capsules& capsules;
+  ResponseStore& responses;
 };
 
 /// What a parser of request bodies needs to know. `model` and what `past` refers to outlive it.

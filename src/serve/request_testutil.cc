@@ -6,7 +6,11 @@
 #include "base/check.h"
 #include "modelfile/tokenizer_utf8.h"
 #include "serve/api_error.h"
+#include "serve/json_output.h"
+#include "serve/messages_api.h"
+#include "serve/ollama_api.h"
 #include "serve/request.h"
+#include "serve/responses_api.h"
 #include "serve/retain.h"
 
 namespace kvist::serve {
@@ -58,7 +62,7 @@ void CheckOptions(const RequestOptions& options) {
 
 void CheckChat(const ChatRequest& request) {
   CheckOptions(request.options);
-  KVIST_CHECK(request.options.generation.max_tokens > 0 && !request.messages.empty());
+  KVIST_CHECK(!request.messages.empty());
   for (const json::value& message : request.messages) {
     const json::string& role = message.at("role").as_string();
     KVIST_CHECK(role == "system" || role == "user" || role == "assistant" || role == "tool");
@@ -88,10 +92,38 @@ void CheckCompletion(const CompletionRequest& request) {
 
 }  // namespace
 
+bool CheckProtocolRequest(std::string_view body) {
+  bool any = false;
+  const auto check = [&](absl::StatusOr<ChatRequest> chat) {
+    any = any || chat.ok();
+    chat.ok() ? CheckChat(*chat) : CheckError(chat.status());
+  };
+  check(ParseMessagesRequest(body, kContext));
+  check(ParseMessagesRequest(body, kContext, /*counts_only=*/true));
+  check(ParseOllamaChat(body, kContext));
+  for (const bool has_template : {true, false}) {
+    auto generate = ParseOllamaGenerate(body, kContext, has_template);
+    if (generate.ok() && std::holds_alternative<CompletionRequest>(*generate)) {
+      CheckCompletion(std::get<CompletionRequest>(*generate));
+      any = true;
+    } else {
+      check(generate.ok() ? absl::StatusOr<ChatRequest>(std::get<ChatRequest>(*std::move(generate)))
+                          : absl::StatusOr<ChatRequest>(generate.status()));
+    }
+  }
+  const auto find = [](uint64_t, std::string_view) -> std::shared_ptr<const StoredResponse> { return nullptr; };
+  auto response = ParseResponsesRequest(body, kContext, find);
+  if (response.ok()) JsonText(response->shown);  // What is shown again is JSON that can be written.
+  check(response.ok() ? absl::StatusOr<ChatRequest>(std::move(response->chat))
+                      : absl::StatusOr<ChatRequest>(response.status()));
+  return any;
+}
+
 bool CheckRequest(std::string_view body) {
   const absl::StatusOr<ChatRequest> chat = ParseChatRequest(body, kContext);
   if (chat.ok()) {
     CheckChat(*chat);
+    KVIST_CHECK(chat->options.generation.max_tokens > 0);
   } else {
     CheckError(chat.status());
   }

@@ -13,4 +13,7 @@ namespace kvist::serve {
 /// @return true when at least one kind accepts it
 bool CheckRequest(std::string_view body);
 
+/// The same for the parsers of the other protocols: Anthropic's messages, Ollama's chats and texts, Responses.
+bool CheckProtocolRequest(std::string_view body);
+
 }  // namespace kvist::serve

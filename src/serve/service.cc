@@ -5,7 +5,10 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "serve/json_input.h"
+#include "serve/json_output.h"
 #include "serve/memory_view.h"
+#include "serve/messages_api.h"
+#include "serve/ollama_api.h"
 #include "serve/openai_format.h"
 #include "serve/tokenize.h"
 #include "web/assets.h"
@@ -44,6 +47,14 @@ Preparer* PreparerOf(Route route) {
       return PrepareChat;
     case Route::kCompletions:
       return PrepareCompletion;
+    case Route::kResponses:
+      return PrepareResponse;
+    case Route::kMessages:
+      return PrepareMessages;
+    case Route::kOllamaChat:
+      return PrepareOllamaChat;
+    case Route::kOllamaGenerate:
+      return PrepareOllamaGenerate;
     default:
       return nullptr;
   }
@@ -118,6 +129,14 @@ HttpReply Service::Answer(const HttpHead& head) {
       return {.body = CapsuleListBody(capsules_.List())};
     case Route::kCapsule:
       return Capsule(head);
+    case Route::kResponse:
+      return Response(head);
+    case Route::kOllamaTags:
+      return {.body = OllamaTagsBody(model_)};
+    case Route::kOllamaPs:
+      return {.body = OllamaRunningBody(model_)};
+    case Route::kOllamaVersion:
+      return {.body = OllamaVersionBody()};
     case Route::kRequests:
       return Private(request_log_.ListBody());
     case Route::kRequest:
@@ -136,7 +155,7 @@ bool Service::Generates(Route route) {
 absl::StatusOr<PreparedRequest> Service::Prepare(Route route, std::string_view body) {
   Preparer* prepare = PreparerOf(route);
   KVIST_CHECK(prepare != nullptr);
-  return prepare(model_, {.sessions = sessions_, .capsules = capsules_}, body, unix_now_s());
+  return prepare(model_, Past(), body, unix_now_s());
 }
 
 HttpReply Service::AnswerPost(const HttpHead& head, std::string_view body) {
@@ -151,6 +170,10 @@ HttpReply Service::AnswerPost(const HttpHead& head, std::string_view body) {
       return reply_of(TokenizeBody(model_, body, unix_now_s()));
     case Route::kDetokenize:
       return reply_of(DetokenizeBody(model_, body));
+    case Route::kCountTokens:
+      return reply_of(CountTokensBody(model_, Past(), body, unix_now_s()));
+    case Route::kOllamaShow:
+      return reply_of(OllamaShowBody(model_, body));
     default:
       KVIST_CHECK(false);  // The router lets no other path come here.
   }
@@ -181,6 +204,18 @@ HttpReply Service::Capsule(const HttpHead& head) {
         WithCode(absl::NotFoundError(Cat("there is no capsule '", Shortened(id), "'")), "capsule_not_found")));
   }
   return Private(CapsuleBody(*info));
+}
+
+HttpReply Service::Response(const HttpHead& head) {
+  const std::string& id = head.target.argument;
+  const auto found = responses_.Find(id);
+  const bool erases = head.method == Method::kDelete;
+  if (!found || (erases && !responses_.Erase(id))) {
+    return ErrorReply(ErrorFromStatus(
+        WithCode(absl::NotFoundError(Cat("there is no response '", Shortened(id), "'")), "response_not_found")));
+  }
+  if (!erases) return Private((*found)->body);
+  return Private(JsonText(boost::json::object{{"id", id}, {"object", "response"}, {"deleted", true}}));
 }
 
 std::vector<std::pair<std::string, std::string>> Service::CorsHeaders(const HttpHead& head) const {

@@ -20,6 +20,7 @@
 #include "serve/capsules.h"
 #include "serve/prompt.h"
 #include "serve/request_log.h"
+#include "serve/responses_api.h"
 #include "serve/router.h"
 #include "serve/serve_metrics.h"
 
@@ -91,11 +92,13 @@ class Service {
   int64_t unix_now_s() const { return options_.unix_now_s(); }
 
  private:
+  PastStates Past() { return {.sessions = sessions_, .capsules = capsules_, .responses = responses_}; }
   HttpReply KeepCapsule(std::string_view body);
   HttpReply Health() const;
   HttpReply Memory() const;
   HttpReply Model(const std::string& id) const;
   HttpReply Capsule(const HttpHead& head);
+  HttpReply Response(const HttpHead& head);
   HttpReply Request(const std::string& id) const;
   HttpReply Asset(const HttpHead& head) const;
   HttpReply Preflight(const HttpHead& head) const;
@@ -108,6 +111,7 @@ class Service {
   ServeMetrics metrics_;
   Sessions sessions_;
   Capsules capsules_;
+  ResponseStore responses_;
   RequestLog request_log_;
   std::atomic<bool> stopping_{false};
 };

@@ -2,11 +2,10 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import {setTimeout as sleep} from "node:timers/promises";
 
 import OpenAI from "openai";
 
-import {client, clientWith, gauge, greedy, key, model, question} from "./server.mjs";
+import {client, clientWith, greedy, idle, key, model, question} from "./server.mjs";
 
 const long = {model, prompt: "Once upon a time", temperature: 0, max_tokens: 2000, ignore_eos: true, stream: true};
 
@@ -68,12 +67,7 @@ test("a stream that is left is freed, and the next request works", async () => {
     };
     await Promise.all(Array.from({length: 8}, leave));
 
-    // Nobody listens any more: nothing may go on being computed.
-    if (await gauge("vllm:num_requests_running") !== undefined) {
-        const busy = async () => (await gauge("vllm:num_requests_running")) + (await gauge("vllm:num_requests_waiting"));
-        for (let i = 0; i < 100 && await busy() > 0; i++) await sleep(100);
-        assert.equal(await busy(), 0);
-    }
+    await idle();
     const after = (await client.completions.create({...greedy, prompt: "Once upon a time"})).choices[0].text;
     assert.equal(after, before);
 });

@@ -3,6 +3,8 @@
 //   KVIST_MODEL    a served model; unset: the first that the server lists
 //   KVIST_API_KEY  set when the server asks for one
 
+import assert from "node:assert/strict";
+
 import OpenAI from "openai";
 
 if (!process.env.KVIST_URL) throw new Error("set KVIST_URL to the address of a running server");
@@ -40,4 +42,12 @@ export async function gauge(name) {
     const reply = await fetch(`${base}/metrics`, {headers: key ? {Authorization: `Bearer ${key}`} : {}});
     const line = reply.ok ? (await reply.text()).split("\n").find((l) => l.startsWith(name)) : undefined;
     return line === undefined ? undefined : Number(line.slice(line.lastIndexOf(" ") + 1));
+}
+
+/** Nobody listens any more: nothing may go on being computed. Where the server has no such gauges, returns at once. */
+export async function idle() {
+    const busy = async () => (await gauge("vllm:num_requests_running")) + (await gauge("vllm:num_requests_waiting"));
+    if (await gauge("vllm:num_requests_running") === undefined) return;
+    for (let i = 0; i < 100 && await busy() > 0; i++) await new Promise((resolve) => setTimeout(resolve, 100));
+    assert.equal(await busy(), 0);
 }
