@@ -120,6 +120,7 @@ class Engine {
   void EndMemory(Request& request, bool may_pin);
   bool GiveWay();
   void ApplyCancel(RequestId id);
+  void TellProgress(Request& request);
   void Preempt(Request& request);
   void AddSlice(Request& request, uint32_t tokens);
   void Learn(const step::StepResult& result);

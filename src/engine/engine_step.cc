@@ -50,7 +50,7 @@ void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, ui
   tenant_share_.Charge(request->input.tenant, slice.commit_count + (slice.sampling ? 1 : 0));
   request->trace.AddStep(result, slice.commit_count);
   if (request->cancelled) return Finish(request->id, FinishReason::kCancelled);
-  if (!slice.sampling) return;
+  if (!slice.sampling) return TellProgress(*request);
 
   if (slice.mass_count > 0) {
     const auto first = result.range_mass.begin() + slice.mass_begin;
@@ -72,6 +72,11 @@ void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, ui
   if (event.token_ids.empty() && event.text.empty()) return;
   event.range_mass = std::move(request->range_mass);
   request->sink(std::move(event));
+}
+
+void Engine::TellProgress(Request& request) {
+  if (!request.input.want_progress || request.output_count() > 0) return;
+  request.sink({.id = request.id, .usage = request.usage, .prompt_read = request.computed});
 }
 
 void Engine::Preempt(Request& request) {

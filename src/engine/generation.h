@@ -45,6 +45,7 @@ struct GenerationRequest {
   /// How long which parts of prompt and output are to stay cached. Ranges end within the prompt, or at the output's
   /// end.
   std::vector<kv::RetainRange> retain;
+  bool want_progress = false;  ///< Events tell how far the prompt has been read (GenerationEvent::prompt_read).
   bool want_capsule = false;  ///< The last event brings the state after it, unless the request failed or was cancelled.
   /// Parts of the prompt whose attention mass is wanted (GenerationEvent::range_mass), in order, apart.
   std::vector<kv::TokenRange> mass_ranges;
@@ -82,9 +83,11 @@ struct GenerationEvent {
   std::vector<TokenEvent> tokens;  ///< Tokens whose text is complete with this event; only when logprobs are wanted.
   std::vector<TokenId> token_ids;  ///< The same tokens, always.
   FinishReason finish = FinishReason::kNone;
-  std::string stop;                                  ///< The stop string that ended it, if one did.
-  absl::Status status;                               ///< Not OK only with kError.
-  Usage usage;                                       ///< So far.
+  std::string stop;     ///< The stop string that ended it, if one did.
+  absl::Status status;  ///< Not OK only with kError.
+  Usage usage;          ///< So far.
+  /// While the prompt is read, when asked for: tokens of it that are read; such an event has nothing else.
+  uint32_t prompt_read = 0;
   std::shared_ptr<const RequestTrace> trace;         ///< With the last event: what became of the request.
   std::shared_ptr<const GenerationRequest> capsule;  ///< With the last event, when asked for: see Capsule.
   /// [mass_ranges] with the first event after the prompt was read, else empty: shares of the attention of its last

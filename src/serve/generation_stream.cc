@@ -10,6 +10,12 @@
 
 namespace kvist::serve {
 
+namespace {
+
+constexpr double kProgressSeconds = 1;
+
+}  // namespace
+
 GenerationStream::GenerationStream(StreamHost& host, PreparedRequest request, TimeNs received_at)
     : host_(host),
       format_(std::move(request.format)),
@@ -41,6 +47,7 @@ void GenerationStream::Start(std::function<void()> wake) {
     engine::GenerationRequest request = fork + 1 < info_.choices ? generation : std::move(generation);
     request.sampling.seed += fork;
     if (i > 0) request.mass_ranges.clear();
+    request.want_progress = i == 0 && info_.stream;
     choices_[i].engine_id = host_.engine.Submit(std::move(request), std::move(sink));
     host_.request_log.Name(*choices_[i].engine_id, info_.id);
   }
@@ -72,6 +79,15 @@ void GenerationStream::Begin() {
   format_->Begin(static_cast<uint32_t>(choices_.size()), record_.usage, output_);
 }
 
+/// Tells a stream that has begun, from time to time. A short prompt is read before anybody asks.
+void GenerationStream::OnProgress(const engine::GenerationEvent& event) {
+  const TimeNs now = host_.clock.Now();
+  if (!begun_ || Seconds(now - progress_at_) < kProgressSeconds) return;
+  progress_at_ = now;
+  format_->Progress(event.prompt_read, event.usage.prompt_tokens, output_);
+  if (wake_) wake_();
+}
+
 void GenerationStream::OnEvent(size_t index, engine::GenerationEvent&& event) {
   Choice& choice = choices_[index];
   if (event.trace != nullptr) choice.trace = event.trace;
@@ -81,6 +97,7 @@ void GenerationStream::OnEvent(size_t index, engine::GenerationEvent&& event) {
   }
   choice.usage = event.usage;
   SumUsage();
+  if (event.prompt_read > 0) return OnProgress(event);
   if (event.usage.output_tokens > 0 && record_.first_token_at == kTimeNever) record_.first_token_at = host_.clock.Now();
   if (event.finish == engine::FinishReason::kError || event.finish == engine::FinishReason::kCancelled) {
     // Nobody here cancelled it: the engine is stopping.

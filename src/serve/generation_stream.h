@@ -78,6 +78,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
     std::shared_ptr<const engine::RequestTrace> trace;
   };
 
+  void OnProgress(const engine::GenerationEvent& event);
   void OnEvent(size_t index, engine::GenerationEvent&& event);
   void Append(size_t index, engine::GenerationEvent& event);
   std::vector<OutputPart> TakeParts(Choice& choice, engine::GenerationEvent& event);
@@ -103,6 +104,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   size_t choices_running_ = 0;
   GenerationRecord record_;
   TimeNs submitted_at_{0};
+  TimeNs progress_at_{0};  ///< When it was told last.
   bool begun_ = false, done_ = false, overflowed_ = false;
   std::optional<ApiError> error_;
   std::string output_;  ///< Of a stream: bytes to send.

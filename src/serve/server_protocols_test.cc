@@ -209,6 +209,23 @@ TEST(Protocols, AStreamThatFailsSaysSoAndCloses) {
   }
 }
 
+TEST(Protocols, ALongPromptTellsItsProgress) {
+  FakeWorldOptions options = Options();
+  options.server.limits.begin = milliseconds(10);
+  FakeWorld world(options);
+  std::string text;
+  for (int i = 0; i < 1500; ++i) text += "wind ";
+  world.executor->Hold();
+  HttpClient client(world.port());
+  client.SendPost(kChatPath, With(kHelloStream, {{"messages", {{{"role", "user"}, {"content", text}}}}}));
+  EXPECT_THAT(client.ReadUntil("assistant"), HasSubstr("200 OK"));  // It has begun, and waits.
+  world.executor->Release();
+  EXPECT_THAT(client.ReadUntil("[DONE]"), ::testing::ContainsRegex(": prompt [0-9]+/[0-9]+\n\n"));
+
+  // A short one is read before there is anything to tell.
+  EXPECT_EQ(Post(world.port(), kChatPath, kHelloStream).body.find(": prompt"), std::string::npos);
+}
+
 TEST(Protocols, TokensThereAndBack) {
   FakeWorld world(Options());
   const uint16_t port = world.port();
