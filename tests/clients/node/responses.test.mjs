@@ -20,7 +20,7 @@ test("a response comes whole and streamed with the same text", async () => {
     stream.on("response.output_text.delta", (event) => text += event.delta);
     const final = await stream.finalResponse();
     assert.equal(text, whole.output_text);
-    assert.equal(final.output_text, whole.output_text);
+    assert.equal(final.output[0].content[0].text, whole.output_text);
     assert.equal(final.usage.output_tokens, whole.usage.output_tokens);
 });
 
