@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <span>
 
 #include <fmt/format.h>
@@ -16,8 +17,8 @@ constexpr double kWidth = 360, kHeight = 230, kLeft = 46, kRight = 350, kTop = 1
 constexpr size_t kPointsMax = 1500;
 
 constexpr std::string_view kStyle = R"(
-:root{color-scheme:light dark;--ink:#1b1f24;--dim:#5c6570;--line:#d5dae0;--ground:#fff;--one:#0b62b5;--two:#b5520b;--bad:#b3261e}
-@media(prefers-color-scheme:dark){:root{--ink:#e8ebee;--dim:#a3adb8;--line:#3a424b;--ground:#14181c;--one:#6db3ff;--two:#ffb067;--bad:#ff8a80}}
+:root{color-scheme:light dark;--ink:#1b1f24;--dim:#5c6570;--line:#d5dae0;--ground:#fff;--one:#0b62b5}
+@media(prefers-color-scheme:dark){:root{--ink:#e8ebee;--dim:#a3adb8;--line:#3a424b;--ground:#14181c;--one:#6db3ff}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1100px;padding:1rem;font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--ground)}
 h1{font-size:1.4rem;margin:.2rem 0}h2{font-size:1.1rem;margin:1.6rem 0 .4rem}
@@ -27,8 +28,8 @@ p{margin:.3rem 0}.dim{color:var(--dim)}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,340px),1fr));gap:1rem}
 figure{margin:0}figcaption{font-weight:600}svg{width:100%;height:auto;display:block}
 svg text{font:11px system-ui,sans-serif;fill:var(--dim)}.grid{stroke:var(--line);stroke-width:1}
-.one{stroke:var(--one)}.two{stroke:var(--two);stroke-dasharray:5 3}.curve{fill:none;stroke-width:2}
-.dot{fill:var(--one);fill-opacity:.55}.bad{fill:var(--bad)}
+.curve{fill:none;stroke:var(--one);stroke-width:2}
+.dot{fill:var(--one);fill-opacity:.55}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}
 th,td{text-align:right;padding:.25rem .6rem;border-bottom:1px solid var(--line);white-space:nowrap}
 th:first-child,td:first-child{text-align:left}td.words{white-space:normal;text-align:left;min-width:14rem}
@@ -98,8 +99,8 @@ class Plot {
                          Escape(x_label_));
   }
 
-  void Curve(std::span<const Point> points, std::string_view kind) {
-    body_ += fmt::format("<polyline class=\"curve {}\" points=\"", kind);
+  void Curve(std::span<const Point> points) {
+    body_ += "<polyline class=\"curve\" points=\"";
     const size_t step = points.size() / kPointsMax + 1;
     for (size_t i = 0; i < points.size(); i += step)
       body_ += fmt::format("{:.1f},{:.1f} ", X(points[i].x), Y(points[i].y));
@@ -107,11 +108,11 @@ class Plot {
     body_ += "\"/>";
   }
 
-  void Dots(std::span<const Point> points, std::string_view kind) {
+  void Dots(std::span<const Point> points) {
     const size_t step = points.size() / kPointsMax + 1;
     for (size_t i = 0; i < points.size(); i += step) {
-      body_ += fmt::format("<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>", kind, X(points[i].x),
-                           Y(points[i].y));
+      body_ +=
+          fmt::format("<circle class=\"dot\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>", X(points[i].x), Y(points[i].y));
     }
   }
 
@@ -146,7 +147,7 @@ std::string Cumulative(const std::string& title, std::vector<double> seconds, co
     points.push_back({seconds[i] * 1e3, 100 * static_cast<double>(i + 1) / static_cast<double>(seconds.size())});
   }
   Plot plot(title, "ms; share of all in %", d.max * 1e3, 100);
-  plot.Curve(points, "one");
+  plot.Curve(points);
   return plot.Figure(Words(d));
 }
 
@@ -159,28 +160,32 @@ std::vector<double> Collect(const LoadResult& result,
   return values;
 }
 
-std::string Timeline(const LoadReport& report) {
+/// Text that came and requests that were under way, in equal parts of the run.
+std::string Timelines(const LoadReport& report) {
   const double end = std::max(report.summary.duration_s, 1e-3);
   constexpr size_t kBuckets = 60;
   const double width = end / kBuckets;
-  double first = 1e300;
+  double first = std::numeric_limits<double>::infinity();
   for (const LoadRecord& record : report.result.records) first = std::min(first, record.due_s);
-  std::vector<Point> tokens(kBuckets), running(kBuckets);
-  double most = 0;
-  for (size_t i = 0; i < kBuckets; ++i) tokens[i].x = running[i].x = (static_cast<double>(i) + 0.5) * width;
+  std::vector<Point> pieces(kBuckets), running(kBuckets);
+  for (size_t i = 0; i < kBuckets; ++i) pieces[i].x = running[i].x = (static_cast<double>(i) + 0.5) * width;
   const auto bucket = [&](double at_s) {
     return static_cast<size_t>(std::clamp((at_s - first) / width, 0.0, kBuckets - 1.0));
   };
   for (const LoadRecord& record : report.result.records) {
-    for (const double at_s : record.text_s) tokens[bucket(at_s)].y += 1 / width;
+    for (const double at_s : record.text_s) pieces[bucket(at_s)].y += 1 / width;
     for (size_t i = bucket(record.sent_s); i <= bucket(record.end_s); ++i) ++running[i].y;
   }
-  for (size_t i = 0; i < kBuckets; ++i) most = std::max({most, tokens[i].y, running[i].y});
-  Plot plot("Text per second, and requests under way", "s; solid: pieces of text per s, dashed: requests", end, most);
-  plot.Curve(tokens, "one");
-  plot.Curve(running, "two");
-  return plot.Figure(fmt::format("{:.1f} output tokens per second on average, at most {} requests at once.",
-                                 report.summary.all.output_tokens_per_s, report.summary.running_max));
+  const auto draw = [end](std::string title, std::string label, const std::vector<Point>& points,
+                          const std::string& words) {
+    Plot plot(std::move(title), std::move(label), end, std::ranges::max(points, {}, &Point::y).y);
+    plot.Curve(points);
+    return plot.Figure(words);
+  };
+  return draw("Text over time", "s; pieces of text per s", pieces,
+              fmt::format("{:.1f} output tokens per second on average.", report.summary.all.output_tokens_per_s)) +
+         draw("Requests under way", "s; requests", running,
+              fmt::format("At most {} at once.", report.summary.running_max));
 }
 
 std::string Scatter(const LoadReport& report) {
@@ -194,7 +199,7 @@ std::string Scatter(const LoadReport& report) {
     y_max = std::max(y_max, points.back().y);
   }
   Plot plot("First token by prompt tokens not cached", "tokens; ms to the first token", x_max, y_max);
-  plot.Dots(points, "dot");
+  plot.Dots(points);
   return plot.Figure(fmt::format("{} answered requests, each a dot.", points.size()));
 }
 
@@ -292,7 +297,7 @@ std::string LoadHtml(const LoadReport& report) {
                     all.itl_s);
   out += Cumulative("Whole answer",
                     Collect(report.result, [](const LoadRecord& r, Values& v) { v.push_back(r.e2e_s()); }), all.e2e_s);
-  out += Timeline(report) + Scatter(report) + "</div>\n" + Tenants(report) + Faults(report);
+  out += Timelines(report) + Scatter(report) + "</div>\n" + Tenants(report) + Faults(report);
   out += fmt::format("<h2>Settings</h2><pre>{}</pre>\n", Escape(serve::JsonText(report.settings)));
   return out + "</main></body></html>\n";
 }

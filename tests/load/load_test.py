@@ -155,7 +155,7 @@ class Real(unittest.TestCase):
         self.assertIn("&lt;script&gt;&amp;", page)
         self.assertNotRegex(page, r"(src|href)=|url\(")
         svgs = [part.split("</svg>")[0] + "</svg>" for part in ("<svg" + p for p in page.split("<svg")[1:])]
-        self.assertEqual(len(svgs), 6)
+        self.assertEqual(len(svgs), 7)
         for svg in svgs:
             root = xml.dom.minidom.parseString(svg).documentElement
             self.assertEqual(root.getAttribute("role"), "img")
