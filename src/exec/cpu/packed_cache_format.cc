@@ -69,11 +69,6 @@ bool AllZero(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Hash128 HashOf(std::span<const std::byte> bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-  return {hash.low64, hash.high64};
-}
-
 uint64_t PackedHeaderBytes(const PackedCacheHeader& header) {
   return HeaderBytes(header.stamps.size(), header.model_path.size(), header.chunk_hashes.size());
 }

@@ -12,16 +12,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/hash128.h"
 #include "platform/mapped_file.h"
 
 namespace kvist::exec {
-
-/// XXH3, 128 bits.
-struct Hash128 {
-  uint64_t low = 0, high = 0;
-  friend bool operator==(const Hash128&, const Hash128&) = default;
-};
-Hash128 HashOf(std::span<const std::byte> bytes);
 
 /// Raised with every change of the header's form; packed data have kernels::kPackedVersion.
 inline constexpr uint32_t kPackedCacheVersion = 1;
