@@ -1,5 +1,7 @@
 #include "base/hash128.h"
 
+// Compiled here, for the vectors of our floor: the library itself may be built for less.
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace kvist {

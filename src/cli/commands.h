@@ -21,6 +21,7 @@ void AddPull(CLI::App& app, int& exit_code);
 void AddReplay(CLI::App& app, int& exit_code);
 void AddRun(CLI::App& app, int& exit_code);
 void AddServe(CLI::App& app, int& exit_code);
+void AddStore(CLI::App& app, int& exit_code);
 void AddSynth(CLI::App& app, int& exit_code);
 void AddTokenize(CLI::App& app, int& exit_code);
 

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   kvist::cli::AddSynth(app, exit_code);
   kvist::cli::AddReplay(app, exit_code);
   kvist::cli::AddExplain(app, exit_code);
+  kvist::cli::AddStore(app, exit_code);
   kvist::cli::AddConfig(app, exit_code);
   kvist::cli::AddSettings(app);
   if (const std::string fault = kvist::cli::CommandFault(app, argc, argv); !fault.empty()) {

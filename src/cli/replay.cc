@@ -1,5 +1,7 @@
 /// @file
-/// `kvist replay --trace FILE ...`: recorded requests through the KV memory, to see what a cache of some size saves.
+/// `kvist replay --trace FILE ...`: recorded requests through the KV memory, to see what a cache of some size saves;
+/// with
+/// `--tiers`, through memory and a drive, to see what is written and what that is worth.
 
 #include <cstdio>
 #include <string>
@@ -8,10 +10,12 @@
 #include <fmt/format.h>
 #include <boost/json.hpp>
 
+#include "base/byte_size.h"
 #include "base/status.h"
 #include "cli/commands.h"
 #include "kv/kv_memory.h"
 #include "lab/cache_replay.h"
+#include "lab/tier_replay.h"
 
 namespace kvist::cli {
 namespace {
@@ -21,6 +25,9 @@ struct ReplayFlags {
   uint32_t blocks = 0;
   double share = 0.25;
   uint32_t buckets = kv::FramePool::kDefaultBuckets;
+  bool tiers = false;
+  std::string daily_writes;
+  uint32_t block_kib = 512;  ///< Of 16 tokens.
   bool json = false;
 };
 
@@ -80,6 +87,73 @@ absl::Status Replay(const ReplayFlags& flags) {
   return absl::OkStatus();
 }
 
+/// One policy of admission on the trace.
+struct TierRow {
+  std::string policy;
+  lab::TierReplayResult result;
+};
+
+void PrintTiers(const std::vector<TierRow>& rows, uint64_t block_bytes, bool as_json) {
+  const lab::TierReplayResult& all = rows.front().result;
+  for (const TierRow& row : rows) {
+    const lab::TierReplayResult& r = row.result;
+    const double asked = static_cast<double>(r.asked);
+    const double reuse = static_cast<double>(r.memory_hits + r.drive_hits);
+    const double of_all = reuse / static_cast<double>(std::max<uint64_t>(all.memory_hits + all.drive_hits, 1));
+    const double saved = 1 - static_cast<double>(r.written) / static_cast<double>(std::max<uint64_t>(all.written, 1));
+    const double daily = static_cast<double>(r.written * block_bytes) / std::max(r.seconds, 1.0) * 86400;
+    if (as_json) {
+      const boost::json::object out = {{"policy", row.policy},
+                                       {"requests", r.requests},
+                                       {"blocks", r.asked},
+                                       {"working_set_blocks", r.distinct},
+                                       {"memory_hits", r.memory_hits},
+                                       {"drive_hits", r.drive_hits},
+                                       {"written_blocks", r.written},
+                                       {"written_bytes", r.written * block_bytes},
+                                       {"written_bytes_per_day", daily},
+                                       {"reuse_of_all", of_all},
+                                       {"saved_of_all", saved}};
+      fmt::print("{}\n", boost::json::serialize(out));
+      continue;
+    }
+    if (&row == &rows.front()) {
+      fmt::print("{} requests, {} blocks asked for, {} different ones\n\n", r.requests, r.asked, r.distinct);
+      fmt::print("{:<12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>14}\n", "admission", "in memory", "on drive", "reuse",
+                 "written", "saved", "a day");
+    }
+    fmt::print("{:<12}{:>8.1f} %{:>8.1f} %{:>8.1f} %{:>10}{:>8.1f} %{:>14}\n", row.policy,
+               100 * static_cast<double>(r.memory_hits) / asked, 100 * static_cast<double>(r.drive_hits) / asked,
+               100 * of_all, r.written, 100 * saved, FormatByteSize(static_cast<uint64_t>(daily)));
+  }
+}
+
+absl::Status ReplayTiers(const ReplayFlags& flags) {
+  KVIST_ASSIGN_OR_RETURN(const workload::Trace trace, workload::LoadTraces(flags.traces));
+  kv::ReuseAdmissionOptions a5;
+  if (!flags.daily_writes.empty()) {
+    KVIST_ASSIGN_OR_RETURN(a5.bytes_per_day, ParseByteSize(flags.daily_writes));
+  }
+  lab::TierReplayOptions options{.block_bytes =
+                                     uint64_t{flags.block_kib} * 1024 * trace.block_tokens / kv::kBlockTokens};
+  kv::AdmitAll all;
+  options.memory_blocks = UINT64_MAX;
+  KVIST_ASSIGN_OR_RETURN(const lab::TierReplayResult everything, lab::ReplayTiers(trace, options, all));
+  options.memory_blocks = flags.blocks > 0
+                              ? uint64_t{flags.blocks} * kv::kBlockTokens / trace.block_tokens
+                              : static_cast<uint64_t>(static_cast<double>(everything.distinct) * flags.share);
+  std::vector<TierRow> rows;
+  for (const char* name : {"all", "through", "a5"}) {
+    KVIST_ASSIGN_OR_RETURN(const lab::TierReplayResult result,
+                           lab::ReplayTiers(trace, options, *kv::MakeAdmissionPolicy(name, a5)));
+    rows.push_back({name, result});
+  }
+  KVIST_ASSIGN_OR_RETURN(const lab::TierReplayResult best, lab::ReplayClairvoyant(trace, options));
+  rows.push_back({"clairvoyant", best});
+  PrintTiers(rows, options.block_bytes, flags.json);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void AddReplay(CLI::App& app, int& exit_code) {
@@ -100,9 +174,16 @@ void AddReplay(CLI::App& app, int& exit_code) {
   command->add_option("--buckets", flags->buckets, "Of the pool, a power of two; 1 = exact LRU")
       ->check(CLI::IsMember({1, 2, 4, 8, 16, 32, 64, 128, 256, 512}))
       ->capture_default_str();
-  command->add_flag("--json", flags->json, "One JSON object on standard output");
+  command->add_flag("--tiers", flags->tiers,
+                    "Memory and a drive behind it: what each policy of admission writes, and how much is found again");
+  command->add_option("--daily-writes", flags->daily_writes,
+                      "With --tiers: what a5 may write to the drive a day, such as 500GiB; none = no limit");
+  command->add_option("--block-kib", flags->block_kib, "With --tiers: KiB of a block of 16 tokens")
+      ->check(CLI::Range(1u, 65536u))
+      ->capture_default_str();
+  command->add_flag("--json", flags->json, "JSON on standard output: one object, with --tiers one for each policy");
   command->callback([flags, &exit_code] {
-    if (absl::Status status = Replay(*flags); !status.ok()) {
+    if (absl::Status status = flags->tiers ? ReplayTiers(*flags) : Replay(*flags); !status.ok()) {
       fmt::print(stderr, "kvist replay: {}\n", std::string(status.message()));
       exit_code = 1;
     }

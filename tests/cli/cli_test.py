@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """kvist on the command line:  cli_test.py KVIST [unittest options]"""
+import fcntl
 import json
 import os
 import pathlib
@@ -140,6 +141,42 @@ class EveryCommand(CliTest):
 
 
 class WhichCommand(CliTest):
+    def test_store(self):
+        folder = self.folder / "kv"
+        folder.mkdir(mode=0o700)
+        self.fails(1, self.kvist("store", "ls", folder), "kvist store ls: no store here")
+        self.fails(1, self.kvist("store", "purge", "--all", self.folder / "none"), "none")
+        bench = self.json_lines(self.kvist("store", "bench", folder, "--bytes", "2MiB", "--block", "20000", "--keep", "--json"))[0]
+        self.assertEqual(bench["blocks"], 104)
+        self.assertGreater(bench["share"], 0)
+        store = folder / "bench"
+        blocks = [json.loads(line) for line in self.kvist("store", "ls", store, "--json").stdout.splitlines()]
+        self.assertEqual(len(blocks), 104)
+        self.assertEqual({b["bytes"] for b in blocks}, {20000})
+        self.assertEqual(self.json_lines(self.kvist("store", "verify", store, "--json"))[0]["damaged"], 0)
+        segment = next(store.glob("*.kv"))
+        self.assertEqual(segment.stat().st_mode & 0o777, 0o600)
+        self.assertEqual(store.stat().st_mode & 0o777, 0o700)
+        with open(segment, "r+b") as file:
+            file.seek(blocks[7]["offset"] + 5000)
+            file.write(b"damage")
+        run = self.kvist("store", "verify", store)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn(f"damaged: {blocks[7]['id']}", run.stdout)
+        self.fails(1, self.kvist("store", "purge", store), "say whose blocks")
+        self.fails(1, self.kvist("store", "purge", store, "--tenant", "x"), "--tenant: x is not a number")
+        purge = self.json_lines(self.kvist("store", "purge", store, "--tenant", "5", "--json"))[0]
+        self.assertEqual(purge, {"purged": 0, "blocks": 104})
+        self.assertEqual(self.kvist("store", "gc", store).returncode, 0)
+        with open(store / "lock", "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.fails(1, self.kvist("store", "gc", store), "a running server writes to this store")
+            self.assertTrue(self.json_lines(self.kvist("store", "stats", store, "--json"))[0]["in_use"])
+        purge = self.json_lines(self.kvist("store", "purge", store, "--all", "--json"))[0]
+        self.assertEqual(purge["blocks"], 0)
+        self.assertEqual(self.kvist("store", "ls", store).stdout, "")
+        self.assertEqual(list(store.glob("*.kv")), [])
+
     def test_unknown_command(self):
         run = self.kvist("frob", "x.gguf")
         self.fails(2, run, '"frob"', *COMMANDS)

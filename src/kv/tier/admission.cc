@@ -18,16 +18,17 @@ double Running(double mean, double value, uint64_t seen) {
 
 }  // namespace
 
-WriteBudget::WriteBudget(uint64_t bytes_per_day, double burst_s)
+WriteBudget::WriteBudget(uint64_t bytes_per_day, double burst_s, double saved_s)
     : bytes_per_s_(static_cast<double>(bytes_per_day) / 86400),
       burst_bytes_(bytes_per_s_ * burst_s),
+      saved_bytes_(bytes_per_s_ * saved_s),
       excess_bytes_(-burst_bytes_) {}
 
 bool WriteBudget::Take(double score, uint64_t bytes, TimeNs now) {
   if (score <= 0) return false;
   if (bytes_per_s_ <= 0) return true;
   if (scores_ > 0) {
-    excess_bytes_ = std::max(excess_bytes_ - bytes_per_s_ * Seconds(now - last_), -burst_bytes_);
+    excess_bytes_ = std::max(excess_bytes_ - bytes_per_s_ * Seconds(now - last_), -saved_bytes_);
   }
   last_ = now;
   const double log_score = std::log(score);

@@ -58,8 +58,9 @@ class WriteThrough final : public AdmitAll {
 class WriteBudget {
  public:
   /// @param bytes_per_day  0 = no limit.
-  /// @param burst_s  so many seconds' worth may be written ahead of time, or be saved up.
-  explicit WriteBudget(uint64_t bytes_per_day, double burst_s = 60);
+  /// @param burst_s  so many seconds' worth written too much make the threshold rise by a few powers of e.
+  /// @param saved_s  so many seconds' worth may be saved up while little is worth writing.
+  explicit WriteBudget(uint64_t bytes_per_day, double burst_s = 60, double saved_s = 6 * 3600);
 
   /// Whether a block of this score is written now; counts it if so. Scores of 0 never are.
   bool Take(double score, uint64_t bytes, TimeNs now);
@@ -69,7 +70,7 @@ class WriteBudget {
   double threshold() const { return threshold_; }
 
  private:
-  const double bytes_per_s_, burst_bytes_;
+  const double bytes_per_s_, burst_bytes_, saved_bytes_;
   double excess_bytes_;  ///< Written too much (or too little: negative) by now; begins with a burst saved up.
   double mean_log_ = 0;  ///< Of scores, recent ones more.
   uint64_t scores_ = 0;
