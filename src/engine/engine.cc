@@ -110,6 +110,7 @@ MemorySnapshot Engine::TakeMemorySnapshot() const {
 }
 
 bool Engine::RunOnce() {
+  AdvanceMeters();
   bool worked = ExpireMemory();
   worked |= DrainInbox();
   worked |= TakeResult();
@@ -159,6 +160,11 @@ absl::Status Engine::Check(const Request& request) const {
     return absl::InvalidArgumentError(Cat("the prompt has ", prompt, " tokens", dropped,
                                           ", but prompt and output together can have ", context_tokens_max_));
   }
+  if (const uint32_t bound = request.input.tenant_blocks_max; bound > 0 && need.blocks >= bound) {
+    return absl::InvalidArgumentError(Cat("the prompt needs ", need.blocks,
+                                          " blocks of KV memory and its answer more, ", "but the tenant may hold ",
+                                          bound));
+  }
   uint32_t measured = 0;
   for (const kv::TokenRange& range : request.input.mass_ranges) {
     if (range.begin < measured || range.end < range.begin || range.end > prompt) {
@@ -181,6 +187,13 @@ void Engine::Admit(std::unique_ptr<Request> request) {
   if (status.ok() && waiting_.size() >= options_.waiting_max) {
     status = absl::ResourceExhaustedError(Cat("too many requests are waiting (", options_.waiting_max, ")"));
   }
+  if (book_ != nullptr) {
+    Meter* meter = book_->Open(request->id, request->input);
+    if (meter == nullptr && status.ok()) {
+      status = absl::ResourceExhaustedError("what requests use cannot be written down as fast as they come");
+    }
+    if (meter != nullptr) request->meter = meter;
+  }
   request->usage.prompt_tokens = static_cast<uint32_t>(request->input.prompt.size());
   if (status.ok()) {
     const uint32_t prompt = request->usage.prompt_tokens;
@@ -188,6 +201,9 @@ void Engine::Admit(std::unique_ptr<Request> request) {
     const uint32_t live = kv::LiveText::After(prompt, request->input.ops).live_tokens();
     request->usage.dropped_tokens = prompt - live;
     request->output_max = std::min(request->input.max_tokens, context_tokens_max_ - live);
+    if (const uint32_t bound = request->input.tenant_blocks_max; bound > 0) {  // A block may be shared in part only.
+      request->output_max = std::min(request->output_max, (bound - kv::BlocksFor(live)) * kv::kBlockTokens);
+    }
     SetBlocksSpared(*request);
     FindLeader(*request);
   }
@@ -263,6 +279,8 @@ void Engine::Finish(RequestId id, FinishReason reason, absl::Status status) {
   if (reason == FinishReason::kStop || reason == FinishReason::kLength) CountOutput(*request);
   std::shared_ptr<const RequestTrace> trace = request->sink ? TraceAtEnd(*request) : nullptr;
   if (request->has_memory) EndMemory(*request, /*may_pin=*/true);
+  request->meter->total_ns = clock_.Now() - request->arrived_at;
+  if (book_ != nullptr && request->meter != &request->own_meter) book_->Close(request->meter, reason);
   switch (reason) {
     case FinishReason::kStop:
       ++work_.finished_stop;

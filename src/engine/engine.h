@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "engine/generation.h"
 #include "engine/memory_snapshot.h"
+#include "engine/metering.h"
 #include "engine/request.h"
 #include "kv/kv_memory.h"
 #include "modelfile/tokenizer.h"
@@ -59,6 +60,9 @@ class Engine {
   Engine(step::Executor& executor, kv::KvMemory& memory, sched::SchedulerPolicy& policy, const Tokenizer& tokenizer,
          const Clock& clock, const EngineOptions& options = {});
   ~Engine();
+
+  /// Every request has its meter from this book. Before the first request; the book outlives the engine.
+  void SetMeterBook(MeterBook* book) { book_ = book; }
 
   /// Queues a request. `sink` is called on the engine thread, in order; the last event has a finish reason. A request
   /// that can never run ends with an InvalidArgument event; a full queue ends it with ResourceExhausted. Any thread.
@@ -103,7 +107,15 @@ class Engine {
     std::function<void()> call;        ///< On the engine thread.
   };
 
+  /// What the requests of a tenant that has a quota hold in this step.
+  struct Holding {
+    uint32_t requests = 0, blocks = 0;
+  };
+
   void Call(std::function<void()> call);
+  void AdvanceMeters();
+  void KeepQuotas();
+  bool OverQuota(const Request& request);
   bool ExpireMemory();
   bool DrainInbox();
   bool TakeResult();
@@ -153,6 +165,7 @@ class Engine {
   const Tokenizer& tokenizer_;
   const Clock& clock_;
   const EngineOptions options_;
+  MeterBook* book_ = nullptr;
   uint32_t context_tokens_max_;
 
   // Engine thread only.
@@ -170,6 +183,8 @@ class Engine {
   bool prompts_cut_ = false;                ///< The step under way leaves a part of its prompts for the next.
   double paced_ns_ = 0, paced_tokens_ = 0;  ///< Of such steps, weighted by how late: their time, their prompt tokens.
   double output_tokens_mean_ = 0;           ///< Of requests that ended, of late; 0 = none has.
+  absl::flat_hash_map<TenantId, Holding> holdings_;  ///< Made anew for each step.
+  TimeNs meters_due_{0};                             ///< When running requests' meters are next brought up to date.
 
   mutable std::mutex mutex_;  ///< Guards what follows, but thread_.
   std::condition_variable wake_;

@@ -11,6 +11,7 @@ Engine::Growth Engine::Grow(Request& request, TokenEvent event) {
   const TokenId token = event.token;
   request.tokens.push_back(token);
   ++request.usage.output_tokens;
+  ++request.meter->generated_tokens;
   ++work_.generated_tokens;
   if (request.NeedsCounts()) request.Count(token, /*is_output=*/true);
   if (request.matcher && !request.matcher->Accept(token)) {

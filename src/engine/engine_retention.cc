@@ -21,6 +21,8 @@ void Engine::EndMemory(Request& request, bool may_pin) {
   const kv::RetainOutcome outcome =
       memory_.End(request.id, {.retain = request.input.retain, .now = clock_.Now(), .may_pin = may_pin});
   request.has_memory = false;
+  request.held_before_block_ns += outcome.held_block_ns;
+  request.meter->kv_hot_block_ns = request.held_before_block_ns;
   request.usage.pinned_blocks = outcome.pinned_blocks;
   request.usage.not_pinned_blocks = outcome.not_pinned_blocks;
 }

@@ -10,6 +10,20 @@ void Engine::SetBlocksSpared(Request& request) const {
       kv::BlocksFor(request.known()) - kv::LiveText::Peak(request.known(), request.input.ops).blocks;
 }
 
+namespace {
+
+/// A slice's part of its step. The parts of all slices add up to the step's time: they lie between neighbouring points.
+void MeterStep(const step::StepResult& result, const step::Slice& slice, Meter& meter) {
+  const int64_t time_ns = result.finished_at - result.started_at;
+  const auto tokens = static_cast<int64_t>(result.plan.tokens.size());
+  const auto point = [&](int64_t token) { return time_ns * token / tokens; };
+  const int64_t begin = slice.tokens_begin;
+  meter.step_share_ns += point(begin + slice.tokens_count) - point(begin);
+  meter.computed_tokens += slice.commit_count;
+}
+
+}  // namespace
+
 bool Engine::TakeResult() {
   if (!in_flight_) return false;
   absl::StatusOr<std::optional<step::StepResult>> polled = executor_.Poll();
@@ -49,6 +63,7 @@ void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, ui
   work_.computed_tokens += slice.commit_count;
   tenant_share_.Charge(request->input.tenant, slice.commit_count + (slice.sampling ? 1 : 0));
   request->trace.AddStep(result, slice.commit_count);
+  MeterStep(result, slice, *request->meter);
   if (request->cancelled) return Finish(request->id, FinishReason::kCancelled);
   if (!slice.sampling) return TellProgress(*request);
 
@@ -57,7 +72,10 @@ void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, ui
     request->range_mass.assign(first, first + slice.mass_count);
   }
   request->last_token_at = clock_.Now();
-  if (request->trace.first_token_at == kTimeNever) request->trace.first_token_at = request->last_token_at;
+  if (request->trace.first_token_at == kTimeNever) {
+    request->trace.first_token_at = request->last_token_at;
+    request->meter->first_token_ns = request->last_token_at - request->arrived_at;
+  }
   TokenEvent token_event{.token = result.sampled[sampled_index], .logprob = 0, .top = {}};
   if (slice.sampling->want_logprobs) {
     const step::TokenLogprob* entry = result.logprobs.data() + logprobs_index;
@@ -83,6 +101,7 @@ void Engine::Preempt(Request& request) {
   EndMemory(request, /*may_pin=*/false);
   request.lost_tokens = std::exchange(request.computed, 0);
   ++request.trace.preemptions;
+  ++request.meter->preemptions;
   request.trace.preempted_since = clock_.Now();
   SetBlocksSpared(request);  // The text has grown.
   ++work_.preemptions;
@@ -124,6 +143,7 @@ sched::RequestView Engine::ViewOf(const Request& request) const {
 bool Engine::StartStep() {
   if (running_.empty() && waiting_.empty()) return false;
   const TimeNs now = clock_.Now();
+  KeepQuotas();
   running_views_.clear();
   waiting_views_.clear();
   for (const auto& request : running_) running_views_.push_back(ViewOf(*request));
@@ -132,7 +152,7 @@ bool Engine::StartStep() {
     waits ? request->trace.BeginLeaderWait(request->leader, request->leader_tokens, now)
           : request->trace.EndLeaderWait(now);
     if (!waits) {
-      waiting_views_.push_back(ViewOf(*request));
+      if (!OverQuota(*request)) waiting_views_.push_back(ViewOf(*request));
     } else if (!std::exchange(request->held_back, true)) {
       ++work_.waited_for_prefix;
     }
@@ -180,6 +200,8 @@ void Engine::Begin(Request& request) {
   if (!request.counted) {
     request.counted = true;
     request.usage.cached_tokens = std::min(request.computed, request.usage.prompt_tokens);
+    request.meter->prompt_tokens = request.usage.prompt_tokens;
+    request.meter->cached_tokens = request.usage.cached_tokens;
     work_.prompt_tokens += request.usage.prompt_tokens;
     work_.cached_tokens += request.usage.cached_tokens;
   }

@@ -13,10 +13,13 @@ void Engine::TraceBegin(Request& request) {
   trace.EndLeaderWait(now);
   trace.EndPreemption(now);
   if (trace.began_at != kTimeNever) {
-    trace.recomputed_tokens += request.lost_tokens - std::min(request.lost_tokens, request.computed);
+    const uint32_t recomputed = request.lost_tokens - std::min(request.lost_tokens, request.computed);
+    trace.recomputed_tokens += recomputed;
+    request.meter->recomputed_tokens += recomputed;
     return;
   }
   trace.began_at = now;
+  request.meter->queue_ns = now - request.arrived_at;
   trace.reused = memory_.ReusedParts(request.id);
 }
 

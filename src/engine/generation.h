@@ -49,7 +49,10 @@ struct GenerationRequest {
   bool want_capsule = false;  ///< The last event brings the state after it, unless the request failed or was cancelled.
   /// Parts of the prompt whose attention mass is wanted (GenerationEvent::range_mass), in order, apart.
   std::vector<kv::TokenRange> mass_ranges;
+  std::string name;     ///< Of the answer that it is a choice of, for who keeps meters; "" = none.
+  uint32_t choice = 0;  ///< Which one.
   TenantId tenant{};
+  uint32_t tenant_blocks_max = 0;  ///< Blocks that its tenant's running requests may write in all; 0 = no bound.
   uint8_t priority = 128;  ///< 0 = most urgent.
   /// Wished times from arrival to the first token, and from each token to the next; 0 = as the engine's options say.
   int64_t first_token_ns = 0, next_token_ns = 0;

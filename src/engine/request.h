@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "engine/generation.h"
+#include "engine/metering.h"
 #include "engine/output_text.h"
 #include "engine/request_trace.h"
 
@@ -54,6 +55,9 @@ struct Request {
   bool held_back = false;             ///< Waited for its leader.
   uint64_t prefix_group = 0;          ///< Of those that share a long beginning with it.
   TimeNs last_token_at = kTimeNever;  ///< When it was sampled.
+  Meter own_meter;
+  Meter* meter = &own_meter;        ///< Or one of the book's.
+  double held_before_block_ns = 0;  ///< By its earlier places in memory.
 
   /// The state now, as the request that goes on from it.
   Capsule Snapshot() const {

@@ -16,6 +16,7 @@ KvType CodecOf(const KvMemoryOptions& options) {
 KvMemory::KvMemory(const KvMemoryOptions& options)
     : options_(options),
       pool_(options.frames_count, options.buckets),
+      holds_(options.frames_count),
       spans_(CodecOf(options)),
       tree_(spans_, options.frames_count, {options.fingerprint, CodecOf(options)}),
       book_(static_cast<uint32_t>(options.pin_share * options.frames_count)) {
@@ -129,13 +130,13 @@ bool KvMemory::StartOn(Sequence& sequence, std::span<const TokenId> tokens, cons
     tree_.Anchor(to);
     tree_.Unanchor(std::exchange(sequence.anchor, to));
   };
-  visit([&](FrameId frame) { Reference(frame); });
+  visit([&](FrameId frame) { sequence.held_block_ns -= Reference(frame); });
   if (!path_.empty()) {
     path_.back().node = tree_.Cut(path_.back().node, path_.back().blocks);
     move_anchor(path_.back().node);
   }
   if (match.partial_tokens == 0 || CopyPartial(sequence, match, tokens)) return true;
-  visit([&](FrameId frame) { Release(frame); });
+  visit([&](FrameId frame) { sequence.held_block_ns += Release(frame); });
   move_anchor(root);
   return false;
 }
@@ -150,10 +151,11 @@ bool KvMemory::CopyPartial(Sequence& sequence, const PrefixMatch& match, std::sp
                                .computed_by = origin.writer,
                                .computed_at = origin.written_at};
   if (source.state == PageState::kOpen) source.state = PageState::kSealed;  // Nobody writes it by this name.
-  Reference(source.frame);  // Or a frame for the copy might be taken from it.
+  // Or a frame for the copy might be taken from it.
+  sequence.held_block_ns -= Reference(source.frame);
   const std::optional<FrameId> frame = TakeFrame(sequence.tail, 0);
   if (!frame) {
-    Release(source.frame);
+    sequence.held_block_ns += Release(source.frame);
     return false;
   }
   spans_.Append(sequence.tail, *frame);
@@ -168,7 +170,7 @@ bool KvMemory::CopyPartial(Sequence& sequence, const PrefixMatch& match, std::sp
 
 void KvMemory::EndCopy(Sequence& sequence) {
   if (!sequence.copy_source) return;
-  Release(spans_.FrameOf(*sequence.copy_source, 0));
+  sequence.held_block_ns += Release(spans_.FrameOf(*sequence.copy_source, 0));
   spans_.Release(*sequence.copy_source);
   sequence.copy_source.reset();
   sequence.copy.reset();
@@ -181,31 +183,46 @@ std::optional<BlockCopy> KvMemory::TakeCopy(RequestId id) {
 
 std::optional<FrameId> KvMemory::TakeFrame(SpanId span, uint32_t block) {
   const PageId page = MakePageId(span, 0, 0, block);
-  if (std::optional<FrameId> frame = pool_.Allocate(page)) return frame;
+  if (const std::optional<FrameId> frame = pool_.Allocate(page)) {
+    holds_.Reset(*frame);
+    return frame;
+  }
   const std::optional<FrameId> frame = pool_.TakeOldest(page);
   if (!frame) return std::nullopt;
+  holds_.Reset(*frame);
   EvictFromTree(*frame);
   stats_.evicted_blocks += 1 + evicted_.size();
   return frame;
 }
 
-void KvMemory::Reference(FrameId frame) {
+uint32_t KvMemory::ReferencesOf(FrameId frame) const {
+  return IsPageTable(frame) ? split_->references(frame) : pool_.references(frame);
+}
+
+double KvMemory::Reference(FrameId frame) {
+  const double integral = holds_.Fold(frame, ReferencesOf(frame));
   if (IsPageTable(frame)) {
     split_->Reference(frame);
   } else {
     pool_.Reference(frame);
   }
+  return integral;
 }
 
-void KvMemory::Release(FrameId frame) {
-  if (!IsPageTable(frame)) return pool_.Release(frame, /*keep=*/tree_.Contains(frame));
-  if (!split_->Release(frame)) return;
+double KvMemory::Release(FrameId frame) {
+  const double integral = holds_.Fold(frame, ReferencesOf(frame));
+  if (!IsPageTable(frame)) {
+    pool_.Release(frame, /*keep=*/tree_.Contains(frame));
+    return integral;
+  }
+  if (!split_->Release(frame)) return integral;
   if (tree_.Contains(frame)) {
     EvictFromTree(frame);
     stats_.evicted_blocks += 1 + evicted_.size();
   }
   split_->Remove(frame, emptied_);
   ReleaseEmptied();
+  return integral;
 }
 
 /// What goes with the frame is free then and in `evicted_`; the frame itself is the caller's.
@@ -277,7 +294,8 @@ FrameId KvMemory::Publish(Sequence& sequence, uint32_t block_begin) {
   // Another sequence computed the same block first. Equal histories give equal bits, so one copy is enough.
   spans_.Redirect(sequence.tail, block, published.span, published.block);
   if (published.frame == own) return kNoFrame;  // It was forgotten since.
-  Reference(published.frame);
+  sequence.held_block_ns -= Reference(published.frame);
+  sequence.held_block_ns += holds_.Fold(own, pool_.references(own));
   pool_.Release(own, /*keep=*/false);
   return kNoFrame;
 }
@@ -304,7 +322,7 @@ void KvMemory::Apply(Sequence& sequence, const CacheOp& op) {
   for (uint32_t begin = op.begin / kBlockTokens * kBlockTokens; begin < last; begin += kBlockTokens) {
     if (!before.AnyLive(begin, begin + kBlockTokens) || sequence.live.AnyLive(begin, begin + kBlockTokens)) continue;
     const FrameId frame = FrameAt(sequence, begin / kBlockTokens);
-    Release(frame);
+    sequence.held_block_ns += Release(frame);
     if (begin >= sequence.tail_begin() && !tree_.Contains(frame)) {
       spans_.Replace(sequence.tail, (begin - sequence.tail_begin()) / kBlockTokens, kNoFrame);
     }
@@ -339,15 +357,25 @@ RetainOutcome KvMemory::End(RequestId id, const Farewell& farewell) {
     spans_.Seal(sequence.tail, (sequence.sealed() - sequence.tail_begin()) / kBlockTokens);
     covered_by = Publish(sequence, sequence.sealed());
   }
-  const RetainOutcome outcome = Retain(sequence, covered_by, farewell);
+  RetainOutcome outcome = Retain(sequence, covered_by, farewell);
   // Deepest first: a block is then always forgotten before the blocks that it follows.
-  VisitFrames(sequence, [&](FrameId frame) { Release(frame); });
+  VisitFrames(sequence, [&](FrameId frame) { sequence.held_block_ns += Release(frame); });
+  outcome.held_block_ns = sequence.held_block_ns;
   tree_.Unanchor(sequence.anchor);
   spans_.SetWritten(sequence.tail, farewell.now);
   spans_.Release(sequence.tail);
   sequences_.erase(it);
   ForgetDoomed();
   return outcome;
+}
+
+double KvMemory::HeldBlockNs(RequestId id) const {
+  const Sequence& sequence = SequenceOf(id);
+  double held = sequence.held_block_ns;
+  const auto add = [&](FrameId frame) { held += holds_.Value(frame, ReferencesOf(frame)); };
+  VisitFrames(sequence, add);
+  if (sequence.copy_source) add(spans_.FrameOf(*sequence.copy_source, 0));
+  return held;
 }
 
 void KvMemory::AppendView(RequestId id, uint32_t new_tokens, std::vector<Segment>& out) const {

@@ -18,6 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/units.h"
 #include "kv/frame_pool.h"
+#include "kv/hold_ledger.h"
 #include "kv/live_text.h"
 #include "kv/prefix_tree.h"
 #include "kv/retention.h"
@@ -74,9 +75,10 @@ struct Farewell {
   bool may_pin = true;  ///< Else "high" in place of pins: the frames are wanted now.
 };
 
-/// What became of the pins.
+/// What became of the pins, and what the sequence held.
 struct RetainOutcome {
   uint32_t pinned_blocks = 0, not_pinned_blocks = 0;
+  double held_block_ns = 0;  ///< Its part of blocks times the time it had them (hold_ledger.h).
 };
 
 /// A node of the tree, as people see it.
@@ -126,6 +128,12 @@ class KvMemory {
 
   /// Ends a sequence; its published blocks stay cached, as long as is wished, the rest is free.
   RetainOutcome End(RequestId id, const Farewell& farewell = {});
+
+  /// Time goes on for what is held. Between two calls everything counts as done at the first.
+  void Advance(TimeNs now) { holds_.Advance(now, pool_.counts()); }
+  /// What a sequence has held so far, in block-nanoseconds. O(blocks).
+  double HeldBlockNs(RequestId id) const;
+  const HeldTotals& held() const { return holds_.totals(); }
 
   /// Ends what is over by `now`: classes of cached blocks, and blocks that were to be forgotten.
   void Expire(TimeNs now);
@@ -211,6 +219,7 @@ class KvMemory {
     std::optional<BlockCopy> copy;      ///< Until asked for.
     std::optional<ReusedPart> copied;   ///< Where the beginning of the tail is from.
     std::optional<SpanId> copy_source;  ///< Holds the source's frame until the copy is made.
+    double held_block_ns = 0;           ///< Less the integrals of the blocks that it references (HoldLedger).
 
     uint32_t tail_begin() const { return pieces.back().text_begin; }
     uint32_t sealed() const { return live.tokens() - static_cast<uint32_t>(open_tokens.size()); }
@@ -223,9 +232,10 @@ class KvMemory {
 
   const Sequence& SequenceOf(RequestId id) const { return sequences_.at(id); }
   std::optional<FrameId> TakeFrame(SpanId span, uint32_t block);
-  void Reference(FrameId frame);
-  /// Drops a reference of a frame or of a split block.
-  void Release(FrameId frame);
+  /// Adds a reference to a frame or a split block, or drops one. @return the block's integral (HoldLedger)
+  double Reference(FrameId frame);
+  double Release(FrameId frame);
+  uint32_t ReferencesOf(FrameId frame) const;
   void ReleaseEmptied();
   void Relocate(const BlockPlace& place, FrameId from, const PageEntry& entry);
   bool IsMoving(FrameId table) const;
@@ -253,6 +263,7 @@ class KvMemory {
 
   KvMemoryOptions options_;
   FramePool pool_;
+  HoldLedger holds_;
   SpanTable spans_;
   PrefixTree tree_;
   absl::flat_hash_map<RequestId, Sequence> sequences_;

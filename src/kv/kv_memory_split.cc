@@ -25,6 +25,7 @@ bool KvMemory::SplitBlock(SpanId span, uint32_t block) {
   const uint32_t references = pool_.references(entry.frame);
   if (references == 0 || book_.Knows(entry.frame)) return false;
   const FrameId table = split_->Split(entry, references);
+  holds_.Rename(entry.frame, table, references);
   for (uint32_t i = 1; i < references; ++i) pool_.Release(entry.frame, /*keep=*/false);  // The pages keep one.
   Relocate({span, block}, entry.frame, {.frame = table, .state = PageState::kSplit, .codec = entry.codec});
   return true;
@@ -51,7 +52,7 @@ std::optional<BlockCopy> KvMemory::StartMove(const BlockPlace& from, FrameId tab
   spans_.Append(copy.target, target);
   // Whatever becomes of the sequences meanwhile, both sides stay until the move is over.
   spans_.Hold(from.span);
-  split_->Reference(table);
+  Reference(table);
   moves_.push_back({copy, table});
   return copy;
 }
@@ -98,6 +99,8 @@ void KvMemory::FinishMove(const BlockCopy& copy) {
   } else {
     Relocate({copy.source, copy.source_block}, table,
              {.frame = target, .state = PageState::kSealed, .codec = split_->layout().type()});
+    const uint32_t holders = split_->references(table);
+    holds_.Rename(table, target, holders);
     while (!split_->Release(table)) pool_.Reference(target);  // For each but the move's own.
     pool_.Release(target, /*keep=*/tree_.Contains(target));
     split_->Remove(table, emptied_);

@@ -1,0 +1,176 @@
+// What requests use adds up to the engine's own totals, and tenants keep to their quotas, on the real small model.
+
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "base/prng.h"
+#include "engine/engine_testutil.h"
+
+namespace kvist::engine {
+namespace {
+
+/// Keeps every meter.
+class Book final : public MeterBook {
+ public:
+  Meter* Open(RequestId /*id*/, const GenerationRequest& request) override {
+    if (meters_.size() == places_) return nullptr;
+    tenants_.push_back(request.tenant);
+    return &meters_.emplace_back();
+  }
+  void Close(Meter* /*meter*/, FinishReason reason) override {
+    ++closed_;
+    cancelled_ += reason == FinishReason::kCancelled ? 1 : 0;
+  }
+
+  size_t places_ = SIZE_MAX;
+  std::deque<Meter> meters_;
+  std::vector<TenantId> tenants_;
+  size_t closed_ = 0, cancelled_ = 0;
+};
+
+GenerationRequest Greedy(uint32_t prompt_tokens, uint64_t seed, uint32_t max_tokens) {
+  GenerationRequest request;
+  Prng prng(seed);
+  for (uint32_t i = 0; i < prompt_tokens; ++i) {
+    request.prompt.push_back(TokenId{static_cast<uint32_t>(10 + prng.Below(800))});
+  }
+  request.max_tokens = max_tokens;
+  request.sampling.temperature = 0;
+  request.ignore_eos = true;
+  return request;
+}
+
+void ExpectSums(Bench& bench, const Book& book) {
+  const EngineStats stats = bench.engine().Stats();
+  Meter sum;
+  for (const Meter& meter : book.meters_) {
+    sum.prompt_tokens += meter.prompt_tokens;
+    sum.cached_tokens += meter.cached_tokens;
+    sum.computed_tokens += meter.computed_tokens;
+    sum.generated_tokens += meter.generated_tokens;
+    sum.preemptions += meter.preemptions;
+    sum.step_share_ns += meter.step_share_ns;
+    sum.kv_hot_block_ns += meter.kv_hot_block_ns;
+    EXPECT_GE(meter.total_ns, meter.first_token_ns);
+    EXPECT_GE(meter.kv_hot_block_ns, 0);
+  }
+  EXPECT_EQ(sum.prompt_tokens, stats.prompt_tokens);
+  EXPECT_EQ(sum.cached_tokens, stats.cached_tokens);
+  EXPECT_EQ(sum.computed_tokens, stats.computed_tokens);
+  EXPECT_EQ(sum.generated_tokens, stats.generated_tokens);
+  EXPECT_EQ(sum.preemptions, stats.preemptions);
+  EXPECT_EQ(static_cast<uint64_t>(sum.step_share_ns), stats.step_ns) << "to the nanosecond";
+  const kv::HeldTotals held = bench.memory().held();
+  EXPECT_GT(held.referenced, 0);
+  EXPECT_GT(held.cached, 0);
+  EXPECT_NEAR(sum.kv_hot_block_ns, held.referenced, 1e-9 * held.referenced);
+}
+
+TEST(EngineMetering, SumsAreTheEnginesTotalsUnderLoadCancelsAndPreemption) {
+  Prng prng(11);
+  Bench bench({.frames = 48, .chunk = 40});
+  Book book;
+  bench.engine().SetMeterBook(&book);
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 60; ++i) {
+    // Texts of three families, so that blocks are shared, copied in part, and given way.
+    GenerationRequest request =
+        Greedy(20 + static_cast<uint32_t>(prng.Below(120)), i % 3, 1 + static_cast<uint32_t>(prng.Below(60)));
+    if (i % 5 == 0) request.retain = {{.begin = 0, .end = kv::kToTheEnd, .retention = kv::Retention::kHigh}};
+    ids.push_back(bench.Submit(std::move(request)));
+    for (uint64_t turns = prng.Below(8); turns > 0; --turns) bench.Turn();
+    if (i % 4 == 3) bench.engine().Cancel(ids[prng.Below(ids.size())]);
+  }
+  bench.Finish();
+  EXPECT_EQ(book.closed_, 60u);
+  EXPECT_GT(book.cancelled_, 0u);
+  EXPECT_GT(bench.engine().Stats().preemptions, 0u);
+  ExpectSums(bench, book);
+  bench.ExpectNoLeak();
+}
+
+TEST(EngineMetering, SharedBlocksAreSplitEvenly) {
+  Bench bench({.chunk = 512});
+  Book book;
+  bench.engine().SetMeterBook(&book);
+  bench.Solo(Greedy(320, 5, 1));
+  const double before = bench.memory().held().referenced;
+  for (int i = 0; i < 4; ++i) bench.Submit(Greedy(320, 5, 40));  // Twenty blocks are shared by all four.
+  bench.Finish();
+  const double whole = bench.memory().held().referenced - before;
+  for (size_t i = 1; i < 5; ++i) {
+    EXPECT_GT(book.meters_[i].kv_hot_block_ns, whole * 0.15) << i;
+    EXPECT_LT(book.meters_[i].kv_hot_block_ns, whole * 0.35) << i;
+  }
+  ExpectSums(bench, book);
+}
+
+TEST(EngineMetering, NobodyIsServedWithoutAMeter) {
+  Bench bench({});
+  Book book;
+  book.places_ = 1;
+  bench.engine().SetMeterBook(&book);
+  EXPECT_EQ(bench.Solo(Greedy(20, 1, 3)).finish, FinishReason::kLength);
+  EXPECT_EQ(bench.Solo(Greedy(20, 1, 3)).status.code(), absl::StatusCode::kResourceExhausted);
+  ExpectSums(bench, book);
+}
+
+TEST(EngineQuota, ATenantKeepsToItsBlocksAndAnswersStayTheSame) {
+  constexpr uint32_t kQuota = 14, kMax = 60;
+  Bench roomy({});
+  std::vector<Answer> expected;
+  for (uint64_t i = 0; i < 5; ++i) expected.push_back(roomy.Solo(Greedy(50, 100 + i, kMax)));
+  Bench bench({});
+  std::vector<RequestId> bounded, others;
+  for (uint64_t i = 0; i < 5; ++i) {
+    GenerationRequest request = Greedy(50, 100 + i, kMax);
+    request.tenant = TenantId{1};
+    request.tenant_blocks_max = kQuota;
+    bounded.push_back(bench.Submit(request));
+    request.tenant = TenantId{2};
+    request.tenant_blocks_max = 0;
+    request.cache_namespace = 2;
+    others.push_back(bench.Submit(request));
+  }
+  uint32_t most = 0, most_others = 0;
+  const auto blocks_of = [](const MemorySnapshot& snapshot, uint32_t tenant) {
+    uint32_t blocks = 0;
+    for (const RequestMemory& request : snapshot.requests)
+      blocks += request.tenant.value == tenant ? request.blocks_own : 0;
+    return blocks;
+  };
+  while (bench.engine().Stats().waiting + bench.engine().Stats().running > 0 || most_others == 0) {
+    bench.engine().Inspect([&](const MemorySnapshot& snapshot) {
+      most = std::max(most, blocks_of(snapshot, 1));
+      most_others = std::max(most_others, blocks_of(snapshot, 2));
+    });
+    bench.Turn();
+  }
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(bench.Of(bounded[i]).tokens, expected[i].tokens) << i;
+    EXPECT_EQ(bench.Of(others[i]).tokens, expected[i].tokens) << i;
+  }
+  EXPECT_GT(most, kQuota / 2) << "several at once where they fit";
+  EXPECT_LE(most, kQuota + 5) << "no more than a step's growth beyond it";
+  EXPECT_GT(most_others, kQuota + 5) << "others are not bounded by it";
+  bench.ExpectNoLeak();
+}
+
+TEST(EngineQuota, WhatCanNeverFitIsRefusedAndOutputsEndAtTheQuota) {
+  Bench bench({});
+  GenerationRequest request = Greedy(64, 1, 1000);
+  request.tenant = TenantId{1};
+  request.tenant_blocks_max = 4;
+  const Answer refused = bench.Solo(request);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.status.message().find("4 blocks"), absl::string_view::npos);
+  request.tenant_blocks_max = 6;
+  const Answer bounded = bench.Solo(request);
+  EXPECT_EQ(bounded.finish, FinishReason::kLength);
+  EXPECT_EQ(bounded.usage.output_tokens, 32u);
+  bench.ExpectNoLeak();
+}
+
+}  // namespace
+}  // namespace kvist::engine
