@@ -13,6 +13,7 @@ void AddBatch(CLI::App& app, int& exit_code);
 void AddBench(CLI::App& app, int& exit_code);
 void AddBenchServe(CLI::App& app, int& exit_code);
 void AddConfig(CLI::App& app, int& exit_code);
+void AddCost(CLI::App& app, int& exit_code);
 void AddEval(CLI::App& app, int& exit_code);
 void AddExplain(CLI::App& app, int& exit_code);
 void AddInspect(CLI::App& app, int& exit_code);
@@ -23,6 +24,7 @@ void AddRun(CLI::App& app, int& exit_code);
 void AddServe(CLI::App& app, int& exit_code);
 void AddStore(CLI::App& app, int& exit_code);
 void AddSynth(CLI::App& app, int& exit_code);
+void AddTenantKey(CLI::App& app, int& exit_code);
 void AddTokenize(CLI::App& app, int& exit_code);
 
 }  // namespace kvist::cli

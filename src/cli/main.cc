@@ -32,6 +32,8 @@ int main(int argc, char** argv) {
   kvist::cli::AddExplain(app, exit_code);
   kvist::cli::AddStore(app, exit_code);
   kvist::cli::AddConfig(app, exit_code);
+  kvist::cli::AddTenantKey(app, exit_code);
+  kvist::cli::AddCost(app, exit_code);
   kvist::cli::AddSettings(app);
   if (const std::string fault = kvist::cli::CommandFault(app, argc, argv); !fault.empty()) {
     std::fputs(fault.c_str(), stderr);

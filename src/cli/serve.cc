@@ -83,6 +83,8 @@ absl::Status Resolve(ServeFlags& flags) {
   flags.server.drain = std::chrono::milliseconds(static_cast<int64_t>(flags.drain_s * 1000));
   flags.server.unix_now_s = [] { return static_cast<int64_t>(std::time(nullptr)); };
   flags.server.handle_signals = true;
+  constexpr uint32_t kUnwrittenRows = 4096;
+  flags.server.usage_places = flags.model.runtime.waiting_max + flags.model.runtime.requests_max + kUnwrittenRows;
   runtime::RuntimeOptions& options = flags.model.runtime;
   options.reuse = !flags.no_reuse;
   options.first_token_ns = static_cast<int64_t>(flags.first_token_ms * 1e6);
@@ -109,6 +111,7 @@ absl::Status Serve(ServeFlags& flags) {
   }
   serve::ServedModel model = ServedModelOf(*runtime, encoder.get(), flags.served_name);
   model.forget_below = static_cast<float>(flags.forget_below);
+  model.block_bytes = runtime->kv_bytes / std::max(1u, runtime->engine->Stats().kv.frames.total());
   const std::string id = model.id;
   KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<serve::Server> server,
                          serve::Server::Create(flags.server, std::move(model), *runtime->engine, runtime->clock));
@@ -197,6 +200,23 @@ void AddEngineFlags(CLI::App& command, ServeFlags& flags) {
   command.add_flag("--no-cache", flags.no_reuse, "Do not keep keys and values of finished requests for later prompts");
 }
 
+void AddTenantFlags(CLI::App& command, ServeFlags& flags) {
+  command.add_option("--tenants", flags.server.tenants_file,
+                     "TOML file of tenants: keys, limits, quotas, budgets. SIGHUP reads it again");
+  command.add_option("--usage-db", flags.server.usage_db,
+                     "SQLite file that keeps what every request used; GET /kvist/usage and `kvist cost` read it");
+  command
+      .add_option("--max-wait-seconds", flags.server.max_wait_s,
+                  "Refuse requests (429) that would wait longer for their turn; 0 = wait as long as it takes")
+      ->check(Number(0, 86400))
+      ->capture_default_str();
+  command
+      .add_option("--max-connections-per-address", flags.server.limits.connections_per_address_max,
+                  "Open connections from one address; 0 = no bound (proxies are one address)")
+      ->transform(WholeNumber(0, 1 << 20))
+      ->capture_default_str();
+}
+
 void AddServerFlags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--host", flags.server.host, "Address to listen on; beyond loopback an API key is required")
       ->capture_default_str();
@@ -232,6 +252,7 @@ void AddServe(CLI::App& app, int& exit_code) {
   AddEngineFlags(*command, *flags);
   AddSchedulingFlags(*command, *flags);
   AddServerFlags(*command, *flags);
+  AddTenantFlags(*command, *flags);
   command->callback([flags, &exit_code] { exit_code = RunServe(*flags); });
 }
 

@@ -12,12 +12,6 @@
 namespace kvist::serve {
 namespace {
 
-std::array<unsigned char, 32> DigestOf(std::string_view key) {
-  std::array<unsigned char, 32> digest;
-  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
-  return digest;
-}
-
 std::string_view WithoutPort(std::string_view host) {
   if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
   return host.substr(0, host.find(':'));
@@ -31,22 +25,21 @@ bool IsLoopbackV4(std::string_view host) {
 
 }  // namespace
 
-ApiKeys::ApiKeys(const std::vector<std::string>& keys) {
-  for (const std::string& key : keys) {
-    if (!key.empty()) digests_.push_back(DigestOf(key));
-  }
+KeyDigest DigestOf(std::string_view key) {
+  KeyDigest digest;
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
+  return digest;
 }
 
-bool ApiKeys::Accepts(std::string_view authorization) const {
+bool SameDigest(const KeyDigest& a, const KeyDigest& b) {
+  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+std::optional<std::string_view> BearerKey(std::string_view authorization) {
   constexpr std::string_view kScheme = "bearer ";
-  if (!absl::StartsWithIgnoreCase(ToAbsl(authorization), ToAbsl(kScheme))) return false;
+  if (!absl::StartsWithIgnoreCase(ToAbsl(authorization), ToAbsl(kScheme))) return std::nullopt;
   const absl::string_view key = absl::StripAsciiWhitespace(ToAbsl(authorization.substr(kScheme.size())));
-  const auto digest = DigestOf({key.data(), key.size()});
-  int differs_from_all = 1;
-  for (const auto& known : digests_) {  // All of them: which one matched must not show in the time.
-    differs_from_all &= static_cast<int>(CRYPTO_memcmp(digest.data(), known.data(), known.size()) != 0);
-  }
-  return differs_from_all == 0;
+  return std::string_view(key.data(), key.size());
 }
 
 bool NamesThisMachine(std::string_view host) {

@@ -1,34 +1,28 @@
 #pragma once
 
 /// @file
-/// Who may use the server: API keys, and what keeps web pages of strangers from using a server that has none.
-/// Immutable; any thread.
+/// Who may use the server: how keys are told apart, and what keeps web pages of strangers from using a server that has
+/// none. Pure; any thread. Non-goals: whose keys they are (tenants.h).
 ///
 /// A server on the loopback address without a key trusts every program of this machine, but not every page in its
 /// browser: a page may post to http://127.0.0.1 (cross-site request) or reach it under its own name (DNS rebinding). So
 /// a Host that a request gives must be this machine, and so must the Origin that a browser gives.
 
 #include <array>
-#include <string>
+#include <optional>
 #include <string_view>
-#include <vector>
 
 namespace kvist::serve {
 
-/// Keys are kept as SHA-256 digests and compared in constant time.
-class ApiKeys {
- public:
-  /// Empty keys are left out.
-  explicit ApiKeys(const std::vector<std::string>& keys);
+/// SHA-256 of a key: what is kept of it, and what is compared.
+using KeyDigest = std::array<unsigned char, 32>;
+KeyDigest DigestOf(std::string_view key);
 
-  bool empty() const { return digests_.empty(); }
+/// In the same time whether they differ or not.
+bool SameDigest(const KeyDigest& a, const KeyDigest& b);
 
-  /// @param authorization  value of that header, "Bearer KEY". True for any of the keys. REQUIRES: not empty().
-  bool Accepts(std::string_view authorization) const;
-
- private:
-  std::vector<std::array<unsigned char, 32>> digests_;
-};
+/// KEY of an Authorization header's "Bearer KEY"; nullopt for anything else.
+std::optional<std::string_view> BearerKey(std::string_view authorization);
 
 /// "localhost", "127.x.y.z" or "[::1]", with or without a port; as in a Host header.
 bool NamesThisMachine(std::string_view host);

@@ -31,16 +31,20 @@ TEST(Access, Origins) {
   EXPECT_FALSE(OriginMayCall("null", "localhost:8080", ""));
 }
 
-TEST(Access, AnyKeyAndOnlyAKey) {
-  const ApiKeys keys({"", "alpha", "beta"});
-  EXPECT_FALSE(keys.empty());
-  EXPECT_TRUE(keys.Accepts("Bearer alpha"));
-  EXPECT_TRUE(keys.Accepts("bearer  beta "));
-  for (const char* value :
-       {"", "Bearer", "Bearer ", "Bearer alph", "Bearer alphab", "alpha", "Basic alpha", "Bearer alpha beta"}) {
-    EXPECT_FALSE(keys.Accepts(value)) << value;
-  }
-  EXPECT_TRUE(ApiKeys({"", ""}).empty());
+TEST(Access, Keys) {
+  EXPECT_EQ(BearerKey("Bearer alpha"), "alpha");
+  EXPECT_EQ(BearerKey("bearer  beta "), "beta");
+  EXPECT_EQ(BearerKey("Bearer "), "");
+  for (const char* value : {"", "Bearer", "alpha", "Basic alpha"}) EXPECT_EQ(BearerKey(value), std::nullopt) << value;
+  EXPECT_TRUE(SameDigest(DigestOf("alpha"), DigestOf("alpha")));
+  for (const char* other : {"", "alph", "alphab", "beta"}) EXPECT_FALSE(SameDigest(DigestOf("alpha"), DigestOf(other)));
+}
+
+TEST(Router, QueriesOfUsage) {
+  EXPECT_EQ(RouteOf("/kvist/usage").argument, "");
+  EXPECT_EQ(RouteOf("/kvist/usage?from=1&to=2").argument, "from=1&to=2");
+  EXPECT_EQ(RouteOf("/kvist/usage?").route, Route::kUsage);
+  EXPECT_EQ(RouteOf("/kvist/usages").route, Route::kNone);
 }
 
 TEST(Router, Targets) {

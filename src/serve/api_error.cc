@@ -1,5 +1,8 @@
 #include "serve/api_error.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include <boost/json.hpp>
 
 #include "absl/strings/cord.h"
@@ -11,6 +14,9 @@ namespace {
 
 constexpr char kParamPayload[] = "kvist/param";
 constexpr char kCodePayload[] = "kvist/code";
+constexpr char kRetryPayload[] = "kvist/retry";
+constexpr char kHttpPayload[] = "kvist/http";
+constexpr double kRetryMaxS = 31 * 86400;
 
 std::optional<std::string> PayloadOf(const absl::Status& status, const char* name) {
   const auto payload = status.GetPayload(name);
@@ -63,6 +69,19 @@ absl::Status WithCode(absl::Status status, std::string_view code) {
   return status;
 }
 
+absl::Status WithRetry(absl::Status status, double seconds) {
+  KVIST_CHECK(!status.ok());
+  const auto whole = static_cast<int64_t>(std::ceil(std::clamp(seconds, 1.0, kRetryMaxS)));
+  status.SetPayload(kRetryPayload, absl::Cord(Cat(whole)));
+  return status;
+}
+
+absl::Status WithHttpStatus(absl::Status status, int http_status) {
+  KVIST_CHECK(!status.ok());
+  status.SetPayload(kHttpPayload, absl::Cord(Cat(http_status)));
+  return status;
+}
+
 ApiError ErrorFromStatus(const absl::Status& status) {
   KVIST_CHECK(!status.ok());
   ApiError error{.message = std::string(status.message()),
@@ -106,6 +125,8 @@ ApiError ErrorFromStatus(const absl::Status& status) {
       error.http_status = 500;
       error.type = "server_error";
   }
+  if (const auto retry = PayloadOf(status, kRetryPayload)) error.retry_after_s = std::stoi(*retry);
+  if (const auto http = PayloadOf(status, kHttpPayload)) error.http_status = std::stoi(*http);
   return error;
 }
 

@@ -35,6 +35,12 @@ absl::Status UnknownParam(std::string_view param, std::string_view message);
 /// `status` with a code for programs. REQUIRES: not OK.
 absl::Status WithCode(absl::Status status, std::string_view code);
 
+/// `status` with the seconds after which to try again (Retry-After; rounded up). REQUIRES: not OK.
+absl::Status WithRetry(absl::Status status, double seconds);
+
+/// `status` with an HTTP status that no code stands for. REQUIRES: not OK.
+absl::Status WithHttpStatus(absl::Status status, int http_status);
+
 /// InvalidArgument, OutOfRange, FailedPrecondition, Unimplemented -> 400; Unauthenticated -> 401; PermissionDenied ->
 /// 403; NotFound -> 404; ResourceExhausted -> 429; Unavailable, Cancelled -> 503; the rest -> 500. REQUIRES: not OK.
 ApiError ErrorFromStatus(const absl::Status& status);

@@ -43,19 +43,22 @@ std::string Capsules::Store(std::shared_ptr<const engine::Capsule> state, int64_
   return id;
 }
 
-std::shared_ptr<const engine::Capsule> Capsules::Find(uint64_t cache_namespace, std::string_view id) {
+std::shared_ptr<const engine::Capsule> Capsules::Find(TenantId tenant, uint64_t cache_namespace, std::string_view id) {
   const std::optional<Kept> kept = store_.Find(id);
-  return kept && kept->state->cache_namespace == cache_namespace ? kept->state : nullptr;
+  if (!kept || kept->state->tenant != tenant || kept->state->cache_namespace != cache_namespace) return nullptr;
+  return kept->state;
 }
 
-std::optional<CapsuleInfo> Capsules::Show(std::string_view id) {
+std::optional<CapsuleInfo> Capsules::Show(std::string_view id, Viewer viewer) {
   const std::optional<Kept> kept = store_.Find(id);
-  return kept ? std::optional(InfoOf(id, *kept)) : std::nullopt;
+  return kept && viewer.Sees(kept->state->tenant) ? std::optional(InfoOf(id, *kept)) : std::nullopt;
 }
 
-std::vector<CapsuleInfo> Capsules::List() const {
+std::vector<CapsuleInfo> Capsules::List(Viewer viewer) const {
   std::vector<CapsuleInfo> list;
-  store_.ForEach([&](const std::string& id, const Kept& kept) { list.push_back(InfoOf(id, kept)); });
+  store_.ForEach([&](const std::string& id, const Kept& kept) {
+    if (viewer.Sees(kept.state->tenant)) list.push_back(InfoOf(id, kept));
+  });
   return list;
 }
 

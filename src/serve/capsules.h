@@ -15,6 +15,7 @@
 
 #include "engine/engine.h"
 #include "serve/bounded_store.h"
+#include "serve/viewer.h"
 
 namespace kvist::serve {
 
@@ -34,12 +35,13 @@ class Capsules {
   /// Returns its new name, "cap-" and 32 random hexadecimal digits.
   std::string Store(std::shared_ptr<const engine::Capsule> state, int64_t now_unix_s);
 
-  /// nullptr when there is none of this name in the namespace.
-  std::shared_ptr<const engine::Capsule> Find(uint64_t cache_namespace, std::string_view id);
-  std::optional<CapsuleInfo> Show(std::string_view id);
+  /// nullptr when the tenant has none of this name in the namespace.
+  std::shared_ptr<const engine::Capsule> Find(TenantId tenant, uint64_t cache_namespace, std::string_view id);
+  /// Of what the viewer sees.
+  std::optional<CapsuleInfo> Show(std::string_view id, Viewer viewer);
   bool Erase(std::string_view id) { return store_.Erase(id); }
   /// The one used last first.
-  std::vector<CapsuleInfo> List() const;
+  std::vector<CapsuleInfo> List(Viewer viewer) const;
 
  private:
   struct Kept {

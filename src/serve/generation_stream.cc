@@ -23,6 +23,7 @@ GenerationStream::GenerationStream(StreamHost& host, PreparedRequest request, Ti
       generations_(std::move(request.generations)),
       session_(std::move(request.session)),
       cache_namespace_(generations_.at(0).cache_namespace),
+      tenant_(generations_.at(0).tenant),
       turn_(std::move(request.turn)),
       choices_(generations_.size() * info_.choices),
       choices_running_(choices_.size()) {
@@ -48,8 +49,10 @@ void GenerationStream::Start(std::function<void()> wake) {
     request.sampling.seed += fork;
     if (i > 0) request.mass_ranges.clear();
     request.want_progress = i == 0 && info_.stream;
+    request.name = info_.id;
+    request.choice = static_cast<uint32_t>(i);
     choices_[i].engine_id = host_.engine.Submit(std::move(request), std::move(sink));
-    host_.request_log.Name(*choices_[i].engine_id, info_.id);
+    host_.request_log.Name(*choices_[i].engine_id, info_.id, tenant_);
   }
 }
 
@@ -199,6 +202,7 @@ void GenerationStream::End(engine::FinishReason reason) {
 void GenerationStream::Log() {
   LoggedRequest entry{.id = info_.id,
                       .kind = std::string(info_.kind),
+                      .tenant = tenant_,
                       .created_unix_s = info_.created_unix_s,
                       .received_at = record_.received_at,
                       .submitted_at = submitted_at_,

@@ -97,6 +97,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   std::vector<engine::GenerationRequest> generations_;  ///< Moved from by Start.
   std::string session_;  ///< "" = none; else what follows is kept under it when the answer ends.
   uint64_t cache_namespace_ = 0;
+  const TenantId tenant_;
   History history_;           ///< With the first choice.
   std::optional<Turn> turn_;  ///< Its attention is that of the first choice.
   std::function<void()> wake_;

@@ -186,7 +186,8 @@ asio::awaitable<bool> HttpConnection::ReadRequest(Request& request) {
                     .host = request.Field(http::field::host),
                     .origin = request.Field(http::field::origin),
                     .authorization = request.Authorization(),
-                    .if_none_match = request.Field(http::field::if_none_match)};
+                    .if_none_match = request.Field(http::field::if_none_match),
+                    .request_id = AcceptedRequestId(request.parser.get()["x-request-id"])};
     co_return true;
   }
   if (timed_out_) {
@@ -285,7 +286,7 @@ asio::awaitable<void> HttpConnection::Generate(Request& request) {
   Service& service = host_.service;
   absl::StatusOr<PreparedRequest> prepared =
       co_await OnWorker(host_.workers, socket_.get_executor(),
-                        [&service, &request] { return service.Prepare(request.head.target.route, request.body); });
+                        [&service, &request] { return service.Prepare(request.head, request.body); });
   request.body = std::string();  // Not kept while the generation runs.
   if (prepared.ok() && service.stopping()) prepared = absl::UnavailableError("the server is shutting down");
   if (!prepared.ok()) {
@@ -400,7 +401,7 @@ std::string HttpConnection::HeadText(const Request& request, const HttpReply& re
   if (!reply.content_type.empty()) add("Content-Type", reply.content_type);
   add("X-Content-Type-Options", "nosniff");
   for (const auto& [name, value] : reply.headers) add(name, value);
-  for (const auto& [name, value] : host_.service.CorsHeaders(request.head)) add(name, value);
+  for (const auto& [name, value] : host_.service.CommonHeaders(request.head)) add(name, value);
   if (close_after_) {
     add("Connection", "close");
   } else if (request.http_1_0()) {
@@ -413,7 +414,7 @@ asio::awaitable<void> HttpConnection::WriteReply(const Request& request, HttpRep
   reading_ = false;
   if (reply.error.has_value()) reply.body = ErrorBody(*reply.error, DialectOf(request.head.target.route));
   host_.service.metrics().CountReply(request.head.target.route, reply.status);
-  spdlog::debug("{}: {}", RouteName(request.head.target.route), reply.status);
+  spdlog::debug("{} {}: {}", request.head.request_id, RouteName(request.head.target.route), reply.status);
   std::string bytes = HeadText(request, reply, Framing::kLength);
   if (request.head.method != Method::kHead) bytes += reply.body;
   co_await Write(std::move(bytes));

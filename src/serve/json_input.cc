@@ -138,10 +138,16 @@ absl::Status Fields::Read(std::string_view key, std::string& out) const {
   return absl::OkStatus();
 }
 
-absl::Status Fields::Read(std::string_view key, double min, double max, float& out) const {
+absl::Status Fields::Read(std::string_view key, double min, double max, double& out) const {
   const json::value* value = Find(key);
   if (value == nullptr) return absl::OkStatus();
-  KVIST_ASSIGN_OR_RETURN(const double number, NumberOf(*value, NameOf(key), min, max));
+  KVIST_ASSIGN_OR_RETURN(out, NumberOf(*value, NameOf(key), min, max));
+  return absl::OkStatus();
+}
+
+absl::Status Fields::Read(std::string_view key, double min, double max, float& out) const {
+  double number = static_cast<double>(out);
+  KVIST_RETURN_IF_ERROR(Read(key, min, max, number));
   out = static_cast<float>(number);
   return absl::OkStatus();
 }

@@ -62,6 +62,7 @@ class Fields {
   absl::Status Read(std::string_view key, bool& out) const;
   absl::Status Read(std::string_view key, std::string& out) const;
   absl::Status Read(std::string_view key, double min, double max, float& out) const;
+  absl::Status Read(std::string_view key, double min, double max, double& out) const;
   /// An integer (1.0 is none).
   absl::Status Read(std::string_view key, int64_t min, int64_t max, int64_t& out) const;
 

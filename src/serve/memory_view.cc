@@ -68,6 +68,25 @@ json::array NodesOf(const engine::MemorySnapshot& snapshot) {
 
 }  // namespace
 
+std::string TenantMemoryBody(const engine::MemorySnapshot& snapshot, TenantId tenant, uint64_t cache_namespace) {
+  engine::MemorySnapshot own{.figures = {}, .now = snapshot.now, .nodes = {}, .requests = {}};
+  uint64_t blocks = 0;
+  for (const engine::RequestMemory& request : snapshot.requests) {
+    if (request.tenant != tenant) continue;
+    own.requests.push_back(request);
+    blocks += request.blocks_own;
+  }
+  for (const kv::CachedText& text : snapshot.nodes) {
+    if (text.node.cache_namespace == cache_namespace) own.nodes.push_back(text);
+  }
+  return json::serialize(json::object{{"object", "kvist.memory"},
+                                      {"block_tokens", kv::kBlockTokens},
+                                      {"own_blocks", blocks},
+                                      {"requests", RequestsOf(own)},
+                                      {"nodes_total", own.nodes.size()},
+                                      {"nodes", NodesOf(own)}});
+}
+
 std::string MemoryBody(const engine::MemorySnapshot& snapshot) {
   const kv::MemoryFigures& figures = snapshot.figures;
   const kv::FrameCounts& frames = figures.frames;

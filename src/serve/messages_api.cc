@@ -186,7 +186,7 @@ absl::StatusOr<ChatRequest> ParseMessagesRequest(std::string_view text, const Re
   return request;
 }
 
-absl::StatusOr<PreparedRequest> PrepareMessages(const ServedModel& model, PastStates past, std::string_view body,
+absl::StatusOr<PreparedRequest> PrepareMessages(const ServedModel& model, const PastStates& past, std::string_view body,
                                                 int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(ChatRequest request, ParseMessagesRequest(body, ContextOf(model, past)));
   KVIST_ASSIGN_OR_RETURN(PreparedRequest prepared, RenderChat(model, past, request, body.size(), now_unix_s));
@@ -197,7 +197,7 @@ absl::StatusOr<PreparedRequest> PrepareMessages(const ServedModel& model, PastSt
   return prepared;
 }
 
-absl::StatusOr<std::string> CountTokensBody(const ServedModel& model, PastStates past, std::string_view body,
+absl::StatusOr<std::string> CountTokensBody(const ServedModel& model, const PastStates& past, std::string_view body,
                                             int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(ChatRequest request, ParseMessagesRequest(body, ContextOf(model, past), /*counts_only=*/true));
   KVIST_ASSIGN_OR_RETURN(const PreparedRequest prepared, RenderChat(model, past, request, body.size(), now_unix_s));

@@ -21,11 +21,11 @@ absl::StatusOr<ChatRequest> ParseMessagesRequest(std::string_view body, const Re
                                                  bool counts_only = false);
 
 /// Errors: those of ParseMessagesRequest and RenderChat.
-absl::StatusOr<PreparedRequest> PrepareMessages(const ServedModel& model, PastStates past, std::string_view body,
+absl::StatusOr<PreparedRequest> PrepareMessages(const ServedModel& model, const PastStates& past, std::string_view body,
                                                 int64_t now_unix_s);
 
 /// Answer to count_tokens. Errors as above.
-absl::StatusOr<std::string> CountTokensBody(const ServedModel& model, PastStates past, std::string_view body,
+absl::StatusOr<std::string> CountTokensBody(const ServedModel& model, const PastStates& past, std::string_view body,
                                             int64_t now_unix_s);
 
 }  // namespace kvist::serve

@@ -214,8 +214,8 @@ absl::StatusOr<std::variant<ChatRequest, CompletionRequest>> ParseOllamaGenerate
   return Either(std::move(request));
 }
 
-absl::StatusOr<PreparedRequest> PrepareOllamaChat(const ServedModel& model, PastStates past, std::string_view body,
-                                                  int64_t now_unix_s) {
+absl::StatusOr<PreparedRequest> PrepareOllamaChat(const ServedModel& model, const PastStates& past,
+                                                  std::string_view body, int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(ChatRequest request, ParseOllamaChat(body, ContextOf(model, past)));
   KVIST_ASSIGN_OR_RETURN(PreparedRequest prepared, RenderChat(model, past, request, body.size(), now_unix_s));
   prepared.format = std::make_unique<OllamaFormat>(
@@ -223,8 +223,8 @@ absl::StatusOr<PreparedRequest> PrepareOllamaChat(const ServedModel& model, Past
   return prepared;
 }
 
-absl::StatusOr<PreparedRequest> PrepareOllamaGenerate(const ServedModel& model, PastStates past, std::string_view body,
-                                                      int64_t now_unix_s) {
+absl::StatusOr<PreparedRequest> PrepareOllamaGenerate(const ServedModel& model, const PastStates& past,
+                                                      std::string_view body, int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(auto parsed, ParseOllamaGenerate(body, ContextOf(model, past), bool{model.encode_chat}));
   PreparedRequest prepared;
   const RequestOptions* options = nullptr;

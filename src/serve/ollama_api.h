@@ -26,10 +26,10 @@ absl::StatusOr<std::variant<ChatRequest, CompletionRequest>> ParseOllamaGenerate
                                                                                  bool has_template);
 
 /// Errors: those of the parsers, of RenderChat and of EncodeCompletion.
-absl::StatusOr<PreparedRequest> PrepareOllamaChat(const ServedModel& model, PastStates past, std::string_view body,
-                                                  int64_t now_unix_s);
-absl::StatusOr<PreparedRequest> PrepareOllamaGenerate(const ServedModel& model, PastStates past, std::string_view body,
-                                                      int64_t now_unix_s);
+absl::StatusOr<PreparedRequest> PrepareOllamaChat(const ServedModel& model, const PastStates& past,
+                                                  std::string_view body, int64_t now_unix_s);
+absl::StatusOr<PreparedRequest> PrepareOllamaGenerate(const ServedModel& model, const PastStates& past,
+                                                      std::string_view body, int64_t now_unix_s);
 
 std::string OllamaTagsBody(const ServedModel& model);
 std::string OllamaRunningBody(const ServedModel& model);

@@ -126,17 +126,19 @@ size_t TextBytesMax(const Tokenizer& tokenizer, uint32_t tokens) {
   return longest * tokens;
 }
 
-RequestContext ContextOf(const ServedModel& model, PastStates past) {
-  return {.model_id = model.id,
-          .vocab_size = model.tokenizer->vocab_size(),
-          .json = {},
-          .find_capsule = [&capsules = past.capsules](uint64_t cache_namespace, std::string_view id) {
-            return capsules.Find(cache_namespace, id);
-          }};
+RequestContext ContextOf(const ServedModel& model, const PastStates& past) {
+  return {
+      .model_id = model.id,
+      .vocab_size = model.tokenizer->vocab_size(),
+      .json = {},
+      .cache_space = past.cache_space,
+      .find_capsule = [&capsules = past.capsules, tenant = past.tenant](uint64_t cache_namespace, std::string_view id) {
+        return capsules.Find(tenant, cache_namespace, id);
+      }};
 }
 
-absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, PastStates past_states, ChatRequest& request,
-                                           size_t body_bytes, int64_t now_unix_s) {
+absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, const PastStates& past_states,
+                                           ChatRequest& request, size_t body_bytes, int64_t now_unix_s) {
   PreparedRequest prepared;
   if (request.messages.empty()) {
     KVIST_RETURN_IF_ERROR(CheckState(model, request.options.generation));
@@ -152,7 +154,7 @@ absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, PastStates 
                             .extra = std::move(request.template_extra),
                             .now_unix_s = now_unix_s};
   // A template may leave out most of what was sent, and most of what is marked is out of the view.
-  const std::string session = request.options.forget.session;
+  const std::string session = past_states.SessionName(request.options.forget.session);
   const bool forgets = !request.marks.forgotten.empty() || !session.empty();
   if (model.chat_bytes && !forgets && body_bytes > model.prompt_bytes_max) {
     const absl::StatusOr<size_t> bytes = model.chat_bytes(inputs);
@@ -236,7 +238,7 @@ AnswerInfo InfoOf(const ServedModel& model, const RequestOptions& options, const
                                 model.tokenizer->adds_space_prefix()};
 }
 
-absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates past, std::string_view body,
+absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, const PastStates& past, std::string_view body,
                                             int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(body, ContextOf(model, past)));
   KVIST_ASSIGN_OR_RETURN(PreparedRequest prepared, RenderChat(model, past, request, body.size(), now_unix_s));
@@ -247,8 +249,8 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates
   return prepared;
 }
 
-absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, PastStates past, std::string_view body,
-                                                  int64_t now_unix_s) {
+absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, const PastStates& past,
+                                                  std::string_view body, int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(CompletionRequest request, ParseCompletionRequest(body, ContextOf(model, past)));
   KVIST_ASSIGN_OR_RETURN(PreparedRequest prepared, EncodeCompletion(model, request));
   std::vector<std::string> echoes;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/status.h"
 #include "engine/generation.h"
 #include "modelfile/chat_prompt.h"
 #include "modelfile/chat_template.h"
@@ -50,7 +51,8 @@ struct ServedModel {
   int64_t created_unix_s = 0;
   std::string fingerprint;
   ModelDetails details;
-  float forget_below = 0;  ///< For sessions that do not say it themselves; 0 = nothing fades (fading.h).
+  uint64_t block_bytes = 0;  ///< Of KV memory, a block.
+  float forget_below = 0;    ///< For sessions that do not say it themselves; 0 = nothing fades (fading.h).
   /// Longer texts cannot fit the context whatever they say, and are refused before they are tokenized. 0 = no bound.
   size_t prompt_bytes_max = 0;
 };
@@ -65,21 +67,28 @@ struct PreparedRequest {
   std::optional<Turn> turn;  ///< When attention is measured: the first generation's mass_ranges are its messages.
 };
 
-/// What prompts may go on from.
+/// What prompts may go on from, and whose they are.
 struct PastStates {
   Sessions& sessions;
   Capsules& capsules;
   ResponseStore& responses;
+  TenantId tenant{};        ///< Sessions, capsules and responses of others are not found.
+  std::string cache_space;  ///< Texts share cached keys and values within it (CacheNamespaceOf).
+
+  /// A session's name among those of all tenants; "" stays "".
+  std::string SessionName(const std::string& session) const {
+    return session.empty() || tenant == TenantId{} ? session : Cat(tenant.value, ":", session);
+  }
 };
 
 /// What a parser of request bodies needs to know. `model` and what `past` refers to outlive it.
-RequestContext ContextOf(const ServedModel& model, PastStates past);
+RequestContext ContextOf(const ServedModel& model, const PastStates& past);
 
 /// A chat of whatever protocol becomes a generation; the format is the caller's. Takes from `request` what it needs: of
 /// the options, the generation. @param body_bytes  of the request, which the chat's text hardly exceeds
 /// Errors: of the template, as InvalidArgument with "messages"; a prompt that does not fit the context,
 /// InvalidArgument with code context_length_exceeded.
-absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, PastStates past, ChatRequest& request,
+absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, const PastStates& past, ChatRequest& request,
                                            size_t body_bytes, int64_t now_unix_s);
 
 /// The same for a text. Errors: InvalidArgument, also with code context_length_exceeded.
@@ -90,12 +99,12 @@ AnswerInfo InfoOf(const ServedModel& model, const RequestOptions& options, const
                   int64_t now_unix_s);
 
 /// POST /v1/chat/completions. Errors: those of ParseChatRequest and RenderChat.
-absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, PastStates past, std::string_view body,
+absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, const PastStates& past, std::string_view body,
                                             int64_t now_unix_s);
 
 /// POST /v1/completions. The prompt's text is the whole prompt: control tokens written in it are control tokens, and a
 /// BOS it begins with is not doubled. Errors: those of ParseCompletionRequest and EncodeCompletion.
-absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, PastStates past, std::string_view body,
-                                                  int64_t now_unix_s);
+absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, const PastStates& past,
+                                                  std::string_view body, int64_t now_unix_s);
 
 }  // namespace kvist::serve

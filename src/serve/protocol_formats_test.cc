@@ -209,7 +209,7 @@ TEST(ResponsesFormat, EventsBuildTheResponse) {
 
 TEST(ResponsesFormat, IsKeptWithItsAnswer) {
   ResponseStore store;
-  ResponsesFormat format(Info(), {}, ResponsesFormat::Memory{store, 7, {{{"role", "user"}, {"content", "hi"}}}});
+  ResponsesFormat format(Info(), {}, ResponsesFormat::Memory{store, {}, 7, {{{"role", "user"}, {"content", "hi"}}}});
   StreamOf(format);
   const auto kept = store.Find("id-1");
   ASSERT_TRUE(kept.has_value());

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/status.h"
+#include "serve/access.h"
 #include "serve/api_error.h"
 
 namespace kvist::serve {
@@ -135,6 +136,21 @@ absl::Status ReadPrompt(const Fields& body, uint32_t vocab_size, CompletionReque
 }
 
 }  // namespace
+
+/// First eight bytes of a SHA-256.
+uint64_t CacheNamespaceOf(std::string_view cache_space, std::string_view salt) {
+  if (cache_space.empty() && salt.empty()) return 0;
+  KeyDigest digest = DigestOf(salt);
+  if (!cache_space.empty()) {
+    const KeyDigest space = DigestOf(cache_space);
+    std::string both(space.begin(), space.end());
+    both.append(digest.begin(), digest.end());
+    digest = DigestOf(both);
+  }
+  uint64_t hash = 0;
+  for (int i = 0; i < 8; ++i) hash = hash << 8 | digest[i];
+  return hash == 0 ? 1 : hash;
+}
 
 absl::Status internal::ReadOptions(const Fields& body, const RequestContext& context, RequestOptions& options) {
   KVIST_RETURN_IF_ERROR(ReadModel(body, context.model_id));

@@ -31,9 +31,15 @@ struct RequestContext {
   std::string_view model_id;  ///< The one served model; a request may also leave it out.
   uint32_t vocab_size = 0;    ///< Tokens.
   JsonLimits json;
+  std::string cache_space = {};  ///< Of the tenant; "" = nobody's.
   /// The capsule of this name in a namespace, or nullptr. Empty = there are none.
   std::function<std::shared_ptr<const engine::Capsule>(uint64_t cache_namespace, std::string_view id)> find_capsule;
 };
+
+/// Prompts share cached keys and values only within a namespace: one for each salt of each cache space. 0 is that of no
+/// salt and no space. No salt spells another space's namespace: what is hashed of a space has 64 bytes of digests. To
+/// find a salt of one's own that collides with a given namespace takes 2^64 hashes.
+uint64_t CacheNamespaceOf(std::string_view cache_space, std::string_view salt);
 
 /// Common to both kinds.
 struct RequestOptions {

@@ -68,16 +68,17 @@ json::object StepsObject(const engine::RequestTrace& trace) {
 
 }  // namespace
 
-void RequestLog::Name(RequestId engine_id, const std::string& id) {
+void RequestLog::Name(RequestId engine_id, const std::string& id, TenantId tenant) {
   std::lock_guard lock(mutex_);
   names_[engine_id] = id;
-  running_.try_emplace(id, engine_id);
+  running_.try_emplace(id, Running{engine_id, tenant});
 }
 
-std::optional<RequestId> RequestLog::FindRunning(std::string_view id) const {
+std::optional<RequestId> RequestLog::FindRunning(std::string_view id, Viewer viewer) const {
   std::lock_guard lock(mutex_);
   const auto it = running_.find(ToAbsl(id));
-  return it == running_.end() ? std::nullopt : std::optional(it->second);
+  if (it == running_.end() || !viewer.Sees(it->second.tenant)) return std::nullopt;
+  return it->second.first_choice;
 }
 
 void RequestLog::Add(LoggedRequest request) {
@@ -96,10 +97,12 @@ void RequestLog::AddTrace(std::string_view id, size_t choice, std::shared_ptr<co
   if (it != requests_.end() && choice < it->traces.size()) it->traces[choice] = std::move(trace);
 }
 
-std::string RequestLog::ListBody() const {
+std::string RequestLog::ListBody(Viewer viewer) const {
   std::lock_guard lock(mutex_);
   json::array data;
-  for (auto it = requests_.rbegin(); it != requests_.rend(); ++it) data.push_back(ShortObject(*it));
+  for (auto it = requests_.rbegin(); it != requests_.rend(); ++it) {
+    if (viewer.Sees(it->tenant)) data.push_back(ShortObject(*it));
+  }
   return JsonText(json::object{{"object", "list"}, {"data", std::move(data)}});
 }
 
@@ -141,10 +144,10 @@ json::object RequestLog::ChoiceObject(const engine::RequestTrace& trace) const {
           {"steps", StepsObject(trace)}};
 }
 
-std::optional<std::string> RequestLog::Body(std::string_view id) const {
+std::optional<std::string> RequestLog::Body(std::string_view id, Viewer viewer) const {
   std::lock_guard lock(mutex_);
   const auto it = std::ranges::find(requests_, id, &LoggedRequest::id);
-  if (it == requests_.end()) return std::nullopt;
+  if (it == requests_.end() || !viewer.Sees(it->tenant)) return std::nullopt;
   json::object body = ShortObject(*it);
   body["phases_ms"] = PhasesOf(*it, it->traces.empty() ? nullptr : it->traces[0].get());
   json::array choices;

@@ -18,6 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "engine/generation.h"
 #include "engine/request_trace.h"
+#include "serve/viewer.h"
 
 namespace kvist::serve {
 
@@ -25,6 +26,7 @@ namespace kvist::serve {
 struct LoggedRequest {
   std::string id;    ///< "chatcmpl-..." or "cmpl-...".
   std::string kind;  ///< "chat", "completion", ...
+  TenantId tenant{};
   int64_t created_unix_s = 0;
   TimeNs received_at = kTimeNever;   ///< Its last byte was read.
   TimeNs submitted_at = kTimeNever;  ///< Parsed, rendered, tokenized, handed to the engine.
@@ -42,18 +44,18 @@ class RequestLog {
   explicit RequestLog(size_t requests_max = 256) : requests_max_(requests_max) {}
 
   /// A choice of a request is known to the engine by this id; in order of the choices.
-  void Name(RequestId engine_id, const std::string& id);
-  /// The engine's id of the first choice of a request that has not ended.
-  std::optional<RequestId> FindRunning(std::string_view id) const;
+  void Name(RequestId engine_id, const std::string& id, TenantId tenant);
+  /// The engine's id of the first choice of a request that has not ended, and that the viewer sees.
+  std::optional<RequestId> FindRunning(std::string_view id, Viewer viewer) const;
   /// The request has ended.
   void Add(LoggedRequest request);
   /// What the engine says of a choice after its client has gone. Unknown names are ignored.
   void AddTrace(std::string_view id, size_t choice, std::shared_ptr<const engine::RequestTrace> trace);
 
-  /// The latest first.
-  std::string ListBody() const;
-  /// nullopt when it is unknown, still running or too old.
-  std::optional<std::string> Body(std::string_view id) const;
+  /// Those that the viewer sees, the latest first.
+  std::string ListBody(Viewer viewer) const;
+  /// nullopt when it is unknown, somebody else's, still running or too old.
+  std::optional<std::string> Body(std::string_view id, Viewer viewer) const;
 
  private:
   boost::json::object ChoiceObject(const engine::RequestTrace& trace) const;
@@ -63,7 +65,11 @@ class RequestLog {
   mutable std::mutex mutex_;
   std::deque<LoggedRequest> requests_;  ///< Oldest first.
   absl::flat_hash_map<RequestId, std::string> names_;
-  absl::flat_hash_map<std::string, RequestId> running_;  ///< First choices.
+  struct Running {
+    RequestId first_choice;
+    TenantId tenant;
+  };
+  absl::flat_hash_map<std::string, Running> running_;
 };
 
 }  // namespace kvist::serve

@@ -7,6 +7,8 @@
 namespace kvist::serve {
 namespace {
 
+constexpr Viewer kAll{.all = true};
+
 namespace json = boost::json;
 
 constexpr int64_t kMs = 1'000'000;
@@ -41,13 +43,13 @@ std::shared_ptr<engine::RequestTrace> Trace() {
 
 TEST(RequestLog, PhasesAreThoseOfTheTraceAndAddUp) {
   RequestLog log;
-  log.Name(RequestId{1}, "chatcmpl-a");
-  log.Name(RequestId{2}, "chatcmpl-b");
+  log.Name(RequestId{1}, "chatcmpl-a", {});
+  log.Name(RequestId{2}, "chatcmpl-b", {});
   log.Add(Entry("chatcmpl-a", 1));
   LoggedRequest entry = Entry("chatcmpl-b", 2);
   entry.traces = {Trace()};
   log.Add(entry);
-  const json::value body = json::parse(log.Body("chatcmpl-b").value());
+  const json::value body = json::parse(log.Body("chatcmpl-b", kAll).value());
   double sum = 0;
   for (const auto& [phase, ms] : std::vector<std::pair<const char*, double>>{{"prepare", 2},
                                                                              {"queue", 10},
@@ -77,7 +79,7 @@ TEST(RequestLog, WhatDidNotHappenIsNull) {
   entry.traces = {std::make_shared<engine::RequestTrace>()};
   entry.http_status = 503;
   log.Add(entry);
-  const json::value body = json::parse(log.Body("cmpl-x").value());
+  const json::value body = json::parse(log.Body("cmpl-x", kAll).value());
   for (const char* phase : {"queue", "prefill", "decode", "answer"}) {
     EXPECT_TRUE(body.at("phases_ms").at(phase).is_null()) << phase;
   }
@@ -88,31 +90,31 @@ TEST(RequestLog, WhatDidNotHappenIsNull) {
 TEST(RequestLog, KeepsTheLastOnesAndTheirNames) {
   RequestLog log(3);
   for (uint64_t i = 1; i <= 10; ++i) {
-    log.Name(RequestId{i}, Cat("cmpl-", i));
+    log.Name(RequestId{i}, Cat("cmpl-", i), {});
     log.Add(Entry(Cat("cmpl-", i), i));
   }
-  const json::value list = json::parse(log.ListBody());
+  const json::value list = json::parse(log.ListBody(kAll));
   ASSERT_EQ(list.at("data").as_array().size(), 3u);
   EXPECT_EQ(list.at("data").at(0).at("id").as_string(), "cmpl-10");
-  EXPECT_FALSE(log.Body("cmpl-7").has_value());
+  EXPECT_FALSE(log.Body("cmpl-7", kAll).has_value());
   auto trace = Trace();
   trace->leader = RequestId{7};
   log.AddTrace("cmpl-9", 0, trace);
   log.AddTrace("cmpl-9", 1, trace);  // There is one choice.
   log.AddTrace("cmpl-7", 0, trace);
-  const json::value body = json::parse(log.Body("cmpl-9").value());
+  const json::value body = json::parse(log.Body("cmpl-9", kAll).value());
   ASSERT_EQ(body.at("choices").as_array().size(), 1u);
   EXPECT_TRUE(body.at("choices").at(0).at("leader").at("id").is_null());  // It is forgotten.
 }
 
 TEST(RequestLog, RunningRequestsAreFoundByTheirFirstChoice) {
   RequestLog log;
-  log.Name(RequestId{4}, "cmpl-1");
-  log.Name(RequestId{5}, "cmpl-1");
-  EXPECT_EQ(log.FindRunning("cmpl-1"), RequestId{4});
-  EXPECT_FALSE(log.FindRunning("cmpl-2").has_value());
+  log.Name(RequestId{4}, "cmpl-1", {});
+  log.Name(RequestId{5}, "cmpl-1", {});
+  EXPECT_EQ(log.FindRunning("cmpl-1", kAll), RequestId{4});
+  EXPECT_FALSE(log.FindRunning("cmpl-2", kAll).has_value());
   log.Add({.id = "cmpl-1", .engine_ids = {RequestId{4}, RequestId{5}}});
-  EXPECT_FALSE(log.FindRunning("cmpl-1").has_value());
+  EXPECT_FALSE(log.FindRunning("cmpl-1", kAll).has_value());
 }
 
 }  // namespace

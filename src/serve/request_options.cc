@@ -1,5 +1,3 @@
-#include <openssl/sha.h>
-
 #include <algorithm>
 
 #include "base/status.h"
@@ -29,15 +27,6 @@ absl::Status AddStop(const json::value& value, std::string_view name, std::vecto
   if (text.size() > kStopBytesMax) return BadParam(name, Cat("'", name, "' is longer than ", kStopBytesMax, " bytes"));
   if (!text.empty()) stops.emplace_back(text.begin(), text.end());
   return absl::OkStatus();
-}
-
-/// First eight bytes of SHA-256; 0 is everybody's namespace and no salt's.
-uint64_t NamespaceOf(std::string_view salt) {
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(salt.data()), salt.size(), digest);
-  uint64_t hash = 0;
-  for (int i = 0; i < 8; ++i) hash = hash << 8 | digest[i];
-  return hash == 0 ? 1 : hash;
 }
 
 /// "drop": operations on a prompt of tokens, as the engine has them.
@@ -155,7 +144,7 @@ absl::Status ReadOwnFields(const Fields& body, const RequestContext& context, Re
   const Fields own(given == nullptr ? none : *given, "kvist");
   KVIST_RETURN_IF_ERROR(own.RefuseUnknown(kOwnFields));
   KVIST_RETURN_IF_ERROR(own.Read("cache_salt", salt));
-  if (!salt.empty()) generation.cache_namespace = NamespaceOf(salt);
+  generation.cache_namespace = CacheNamespaceOf(context.cache_space, salt);
   KVIST_RETURN_IF_ERROR(ReadCapsule(body, own, context, options));
   KVIST_RETURN_IF_ERROR(ReadForgetRules(own, options.forget));
   if (options.restored && own.Find("drop") != nullptr) {

@@ -249,11 +249,12 @@ absl::StatusOr<ResponsesRequest> ParseResponsesRequest(
   return request;
 }
 
-absl::StatusOr<PreparedRequest> PrepareResponse(const ServedModel& model, PastStates past, std::string_view body,
+absl::StatusOr<PreparedRequest> PrepareResponse(const ServedModel& model, const PastStates& past, std::string_view body,
                                                 int64_t now_unix_s) {
   const auto find = [&past](uint64_t cache_namespace, std::string_view id) -> std::shared_ptr<const StoredResponse> {
     const auto stored = past.responses.Find(id);
-    return stored && (*stored)->cache_namespace == cache_namespace ? *stored : nullptr;
+    const bool own = stored && (*stored)->tenant == past.tenant && (*stored)->cache_namespace == cache_namespace;
+    return own ? *stored : nullptr;
   };
   KVIST_ASSIGN_OR_RETURN(ResponsesRequest request, ParseResponsesRequest(body, ContextOf(model, past), find));
   KVIST_ASSIGN_OR_RETURN(PreparedRequest prepared, RenderChat(model, past, request.chat, body.size(), now_unix_s));
@@ -262,7 +263,7 @@ absl::StatusOr<PreparedRequest> PrepareResponse(const ServedModel& model, PastSt
   info.id = NewId("resp_");
   std::optional<ResponsesFormat::Memory> memory;
   if (request.store) {
-    memory.emplace(ResponsesFormat::Memory{past.responses, prepared.generations[0].cache_namespace,
+    memory.emplace(ResponsesFormat::Memory{past.responses, past.tenant, prepared.generations[0].cache_namespace,
                                            std::move(request.remembered)});
   }
   prepared.format = std::make_unique<ResponsesFormat>(std::move(info), std::move(request.shown), std::move(memory));

@@ -22,6 +22,7 @@ namespace kvist::serve {
 
 /// A response that another may go on from.
 struct StoredResponse {
+  TenantId tenant{};
   uint64_t cache_namespace = 0;
   boost::json::array messages;  ///< All of its chat without the instructions, its answer last.
   std::string body;
@@ -48,7 +49,7 @@ absl::StatusOr<ResponsesRequest> ParseResponsesRequest(
     const std::function<std::shared_ptr<const StoredResponse>(uint64_t cache_namespace, std::string_view id)>& find);
 
 /// Errors: those of ParseResponsesRequest and RenderChat.
-absl::StatusOr<PreparedRequest> PrepareResponse(const ServedModel& model, PastStates past, std::string_view body,
+absl::StatusOr<PreparedRequest> PrepareResponse(const ServedModel& model, const PastStates& past, std::string_view body,
                                                 int64_t now_unix_s);
 
 }  // namespace kvist::serve

@@ -171,6 +171,7 @@ json::object ResponsesFormat::Finish(const AnswerTotals& totals) {
   response["usage"] = UsageObject(totals.usage);
   if (memory_) {
     auto stored = std::make_shared<StoredResponse>();
+    stored->tenant = memory_->tenant;
     stored->cache_namespace = memory_->cache_namespace;
     stored->messages = std::move(memory_->messages);
     stored->messages.push_back(std::move(answer_));

@@ -24,6 +24,7 @@ class ResponsesFormat final : public AnswerFormat {
   /// Where the response is kept when it has ended.
   struct Memory {
     ResponseStore& store;
+    TenantId tenant{};
     uint64_t cache_namespace = 0;
     boost::json::array messages;  ///< Before the answer.
   };

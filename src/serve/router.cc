@@ -42,6 +42,7 @@ constexpr RouteRow kRoutes[] = {
     {Route::kCapsule, "/kvist/capsules/", kRead | kRemove, "capsules"},
     {Route::kRequests, "/kvist/requests", kRead, "requests"},
     {Route::kRequest, "/kvist/requests/", kRead, "requests"},
+    {Route::kUsage, "/kvist/usage", kRead, "usage"},
 };
 /// Without a path of their own.
 constexpr RouteRow kAssetRow = {Route::kAsset, "", kRead, "page"};
@@ -60,6 +61,14 @@ int HexDigit(char c) {
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
+/// What comes after the first '?'.
+std::string_view QueryOf(std::string_view target) {
+  const size_t begin = target.find('?');
+  return begin == std::string_view::npos ? std::string_view() : target.substr(begin + 1);
+}
+
+}  // namespace
+
 std::string PercentDecoded(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -71,13 +80,12 @@ std::string PercentDecoded(std::string_view text) {
   return out;
 }
 
-}  // namespace
-
 Target RouteOf(std::string_view target) {
   constexpr std::string_view kScheme = "http://";  // The form that proxies use; servers must know it.
   if (target.starts_with(kScheme)) target.remove_prefix(std::min(target.find('/', kScheme.size()), target.size()));
   const std::string_view path = target.substr(0, target.find_first_of("?#"));
   for (const RouteRow& row : kRoutes) {
+    if (row.path == path && row.route == Route::kUsage) return {row.route, std::string(QueryOf(target))};
     if (row.path == path) return row.path.ends_with('/') ? Target() : Target{row.route, ""};
     if (row.path.ends_with('/') && path.starts_with(row.path)) {
       return {row.route, PercentDecoded(path.substr(row.path.size()))};

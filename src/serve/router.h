@@ -35,6 +35,7 @@ enum class Route : uint8_t {
   kCapsule,
   kRequests,
   kRequest,
+  kUsage,
   kAsset,
   kNone
 };
@@ -44,12 +45,15 @@ enum class Method : uint8_t { kGet, kHead, kPost, kDelete, kOptions, kOther };
 
 struct Target {
   Route route = Route::kNone;
-  std::string argument;  ///< Of routes that end in an id: the id, percent-decoded. kAsset: the path.
+  std::string argument;  ///< Of routes that end in an id: the id, percent-decoded. kAsset: the path. kUsage: the query.
 };
 
-/// @param target  of the request line: "/path?query". Queries are ignored. A path that ends in one slash too many is
-/// another path.
+/// @param target  of the request line: "/path?query". Queries are ignored but for kUsage. A path that ends in one slash
+/// too many is another path.
 Target RouteOf(std::string_view target);
+
+/// "%41" is "A"; what is no such escape stays.
+std::string PercentDecoded(std::string_view text);
 
 /// Value for the Allow header: "GET, HEAD, OPTIONS". REQUIRES: not kNone.
 std::string_view AllowedMethods(Route route);

@@ -19,8 +19,11 @@ const std::vector<double> kTokensBounds = {1,    2,    5,    10,    20,    50,  
 
 }  // namespace
 
-ServeMetrics::ServeMetrics(const std::string& model_id, const engine::Engine& engine)
+ServeMetrics::ServeMetrics(const std::string& model_id, const engine::Engine& engine, const Metering& metering,
+                           const Tenants& tenants)
     : engine_(engine),
+      metering_(metering),
+      tenants_(tenants),
       metrics_(telemetry::Labels{{"model_name", model_id}}),
       replies_(metrics_.AddCounters("kvist_http_requests_total", "HTTP requests answered, by route and status.")),
       finished_(metrics_.AddCounters("vllm:request_success_total", "Finished generations, by reason.")),
@@ -37,6 +40,7 @@ ServeMetrics::ServeMetrics(const std::string& model_id, const engine::Engine& en
       prompt_tokens_(metrics_.AddHistogram("vllm:request_prompt_tokens", "Tokens of a prompt.", kTokensBounds)),
       output_tokens_(metrics_.AddHistogram("vllm:request_generation_tokens", "Tokens of an output.", kTokensBounds)) {
   metrics_.AddCollector([this](std::vector<Sample>& out) { CollectEngine(out); });
+  metrics_.AddCollector([this](std::vector<Sample>& out) { CollectTenants(out); });
 }
 
 void ServeMetrics::CountReply(Route route, int http_status) {
@@ -116,6 +120,45 @@ void ServeMetrics::CollectEngine(std::vector<Sample>& out) const {
   add("kvist_http_connections", "Open connections.", kGauge, static_cast<double>(connections_open.load()));
   add("kvist_http_connections_refused_total", "Connections closed because there were too many.", kCounter,
       count(connections_refused.load()));
+}
+
+void ServeMetrics::CollectTenants(std::vector<Sample>& out) const {
+  const std::vector<TenantTotals> list = metering_.Totals();
+  const auto add = [&](const char* name, const char* help, telemetry::Labels labels, const auto& value_of) {
+    for (const TenantTotals& tenant : list) {
+      labels["tenant"] = tenant.tenant;
+      out.push_back({name, help, Sample::Kind::kCounter, static_cast<double>(value_of(tenant)), labels});
+    }
+  };
+  add("kvist_tenant_requests_total", "Answers ended.", {}, [](const auto& t) { return t.totals.requests; });
+  add("kvist_tenant_cancelled_total", "Of these, cancelled.", {}, [](const auto& t) { return t.cancelled; });
+  const char* tokens = "kvist_tenant_tokens_total";
+  const char* tokens_help = "Tokens of ended requests.";
+  add(tokens, tokens_help, {{"kind", "prompt"}}, [](const auto& t) { return t.totals.prompt_tokens; });
+  add(tokens, tokens_help, {{"kind", "cached"}}, [](const auto& t) { return t.totals.cached_tokens; });
+  add(tokens, tokens_help, {{"kind", "computed"}}, [](const auto& t) { return t.totals.computed_tokens; });
+  add(tokens, tokens_help, {{"kind", "generated"}}, [](const auto& t) { return t.totals.generated_tokens; });
+  add("kvist_tenant_step_seconds_total", "Part of steps' time of ended requests.", {},
+      [](const auto& t) { return t.totals.step_share_s; });
+  add("kvist_tenant_kv_byte_seconds_total", "KV memory held by ended requests.", {{"tier", "hot"}},
+      [](const auto& t) { return t.totals.kv_hot_byte_s; });
+  for (const TenantPtr& tenant : tenants_.All()) {
+    out.push_back({"kvist_tenant_requests_open",
+                   "Requests under way.",
+                   Sample::Kind::kGauge,
+                   static_cast<double>(tenant->limits->concurrent()),
+                   {{"tenant", tenant->config.name}}});
+  }
+  out.push_back({"kvist_usage_rows_written_total",
+                 "Rows written to the usage database.",
+                 Sample::Kind::kCounter,
+                 static_cast<double>(metering_.rows_written()),
+                 {}});
+  out.push_back({"kvist_usage_rows_waiting",
+                 "Rows not yet written to it.",
+                 Sample::Kind::kGauge,
+                 static_cast<double>(metering_.rows_waiting()),
+                 {}});
 }
 
 }  // namespace kvist::serve

@@ -10,7 +10,9 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "serve/metering.h"
 #include "serve/router.h"
+#include "serve/tenants.h"
 #include "telemetry/metrics.h"
 
 namespace kvist::serve {
@@ -25,8 +27,9 @@ struct GenerationRecord {
 
 class ServeMetrics {
  public:
-  /// `engine` must outlive this.
-  ServeMetrics(const std::string& model_id, const engine::Engine& engine);
+  /// References outlive this.
+  ServeMetrics(const std::string& model_id, const engine::Engine& engine, const Metering& metering,
+               const Tenants& tenants);
 
   void CountReply(Route route, int http_status);
   void Observe(const GenerationRecord& record);
@@ -38,8 +41,11 @@ class ServeMetrics {
 
  private:
   void CollectEngine(std::vector<telemetry::Sample>& out) const;
+  void CollectTenants(std::vector<telemetry::Sample>& out) const;
 
   const engine::Engine& engine_;
+  const Metering& metering_;
+  const Tenants& tenants_;
   telemetry::Metrics metrics_;
   telemetry::CounterFamily& replies_;
   telemetry::CounterFamily& finished_;

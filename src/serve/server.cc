@@ -1,6 +1,7 @@
 #include "serve/server.h"
 
 #include <csignal>
+#include <map>
 #include <unordered_set>
 #include <utility>
 
@@ -58,13 +59,18 @@ absl::StatusOr<tcp::endpoint> Resolve(asio::io_context& io, const std::string& h
   return found.begin()->endpoint();
 }
 
+absl::StatusOr<std::unique_ptr<Tenants>> MakeTenants(const ServerOptions& options, const Clock& clock) {
+  return Tenants::Create({.api_keys = options.api_keys, .file = options.tenants_file}, clock);
+}
+
 /// Where to listen, unless strangers could come in.
-absl::StatusOr<tcp::endpoint> AllowedEndpoint(asio::io_context& io, const ServerOptions& options) {
+absl::StatusOr<tcp::endpoint> AllowedEndpoint(asio::io_context& io, const ServerOptions& options,
+                                              const Tenants& tenants) {
   KVIST_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, Resolve(io, options.host, options.port));
-  if (!endpoint.address().is_loopback() && ApiKeys(options.api_keys).empty()) {
-    return absl::InvalidArgumentError(Cat("listening on ", options.host,
-                                          " lets other machines in, so an API key is required: ",
-                                          "give one with --api-key or KVIST_API_KEY, or listen on 127.0.0.1"));
+  if (!endpoint.address().is_loopback() && tenants.open()) {
+    return absl::InvalidArgumentError(
+        Cat("listening on ", options.host, " lets other machines in, so an API key is required: ",
+            "give one with --api-key, KVIST_API_KEY or --tenants, or listen on 127.0.0.1"));
   }
   return endpoint;
 }
@@ -90,13 +96,16 @@ absl::Status Listen(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
 struct Server::Impl {
   enum class Phase : uint8_t { kServing, kDraining, kFailing, kClosing };
 
-  Impl(ServerOptions server_options, bool on_loopback, ServedModel model, engine::Engine& engine, const Clock& clock)
+  Impl(ServerOptions server_options, std::unique_ptr<Tenants> server_tenants, std::unique_ptr<Metering> server_metering,
+       bool on_loopback, ServedModel model, engine::Engine& engine, const Clock& clock)
       : options(std::move(server_options)),
-        service({.api_keys = options.api_keys,
-                 .cors_origin = options.cors_origin,
+        tenants(std::move(server_tenants)),
+        metering(std::move(server_metering)),
+        service({.cors_origin = options.cors_origin,
                  .on_loopback = on_loopback,
-                 .unix_now_s = options.unix_now_s},
-                std::move(model), engine, clock),
+                 .unix_now_s = options.unix_now_s,
+                 .max_wait_s = options.max_wait_s},
+                std::move(model), engine, *tenants, *metering, clock),
         streams{.engine = engine,
                 .tokenizer = *service.model().tokenizer,
                 .clock = clock,
@@ -109,11 +118,16 @@ struct Server::Impl {
                 .output_bytes_max = options.limits.output_bytes_max},
         host{service, streams, workers, options.limits} {}
 
-  ~Impl() { workers.join(); }
+  ~Impl() {
+    workers.join();
+    service.engine().SetMeterBook(nullptr);
+  }
 
   asio::awaitable<void> AcceptLoop();
   void Accept(tcp::socket socket);
   void WaitForSignal();
+  void WaitForHangup();
+  void Reload();
   void NextPhase();
   void Finish();
 
@@ -128,12 +142,15 @@ struct Server::Impl {
   asio::thread_pool workers{kWorkers};
   tcp::acceptor acceptor{io};
   tcp::endpoint endpoint;  ///< In use; kept after the acceptor has closed.
-  asio::signal_set signals{io};
+  asio::signal_set signals{io}, hangups{io};
   asio::steady_timer phase_end{io};
+  const std::unique_ptr<Tenants> tenants;
+  const std::unique_ptr<Metering> metering;
   Service service;
   StreamHost streams;
   ConnectionHost host;
   std::unordered_set<std::shared_ptr<HttpConnection>> connections;
+  std::map<asio::ip::address, uint32_t> connections_from;  ///< Kept only where they are bounded.
   Phase phase = Phase::kServing;
 };
 
@@ -153,7 +170,11 @@ asio::awaitable<void> Server::Impl::AcceptLoop() {
 void Server::Impl::Accept(tcp::socket socket) {
   error_code ignored;
   ServeMetrics& metrics = service.metrics();
-  if (connections.size() >= options.limits.connections_max) {
+  const uint32_t from_one_max = options.limits.connections_per_address_max;
+  const asio::ip::address from = from_one_max == 0 ? asio::ip::address() : socket.remote_endpoint(ignored).address();
+  const bool too_many_from_one = from_one_max > 0 && connections_from[from] >= from_one_max;
+  if (connections.size() >= options.limits.connections_max || too_many_from_one) {
+    if (from_one_max > 0 && !too_many_from_one && connections_from[from] == 0) connections_from.erase(from);
     metrics.connections_refused.fetch_add(1);
     socket.non_blocking(true, ignored);
     socket.write_some(asio::buffer(TooManyText()), ignored);
@@ -163,15 +184,19 @@ void Server::Impl::Accept(tcp::socket socket) {
   socket.set_option(asio::socket_base::keep_alive(true), ignored);  // Finds out about machines that vanished.
   auto connection = std::make_shared<HttpConnection>(host, std::move(socket));
   connections.insert(connection);
+  if (from_one_max > 0) ++connections_from[from];
   metrics.connections_open.fetch_add(1);
   asio::co_spawn(
       io, [connection] { return connection->Run(); },
-      [this, connection](const std::exception_ptr& failure) {
+      [this, connection, from](const std::exception_ptr& failure) {
         if (failure != nullptr) {  // Out of memory, say: this client's loss, nobody else's.
           spdlog::error("a connection failed");
           connection->Close();
         }
         connections.erase(connection);
+        if (const auto it = connections_from.find(from); it != connections_from.end() && --it->second == 0) {
+          connections_from.erase(it);
+        }
         service.metrics().connections_open.fetch_sub(1);
         if (phase != Phase::kServing && connections.empty()) Finish();
       });
@@ -182,6 +207,25 @@ void Server::Impl::WaitForSignal() {
     if (error) return;
     NextPhase();
     WaitForSignal();
+  });
+}
+
+void Server::Impl::WaitForHangup() {
+  hangups.async_wait([this](error_code error, int /*number*/) {
+    if (error) return;
+    Reload();
+    WaitForHangup();
+  });
+}
+
+void Server::Impl::Reload() {
+  if (!tenants->has_file()) return spdlog::info("there is nothing to read again: no --tenants");
+  asio::post(workers, [this] {
+    if (const absl::Status status = tenants->Reload(); status.ok()) {
+      spdlog::info("tenants: {} read again, {} of them", options.tenants_file, tenants->All().size());
+    } else {
+      spdlog::error("tenants stay as they were: {}", std::string(status.message()));
+    }
   });
 }
 
@@ -224,7 +268,9 @@ void Server::Impl::Finish() {
 
 absl::Status Server::CheckOptions(const ServerOptions& options) {
   asio::io_context io;
-  KVIST_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, AllowedEndpoint(io, options));
+  const RealClock clock;
+  KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<Tenants> tenants, MakeTenants(options, clock));
+  KVIST_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, AllowedEndpoint(io, options, *tenants));
   tcp::acceptor acceptor(io);
   return Listen(acceptor, endpoint);
 }
@@ -232,15 +278,24 @@ absl::Status Server::CheckOptions(const ServerOptions& options) {
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options, ServedModel model, engine::Engine& engine,
                                                        const Clock& clock) {
   asio::io_context io;
-  KVIST_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, AllowedEndpoint(io, options));
+  KVIST_ASSIGN_OR_RETURN(std::unique_ptr<Tenants> tenants, MakeTenants(options, clock));
+  KVIST_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, AllowedEndpoint(io, options, *tenants));
+  KVIST_ASSIGN_OR_RETURN(std::unique_ptr<Metering> metering, Metering::Create({.db_path = options.usage_db,
+                                                                               .model = model.id,
+                                                                               .block_bytes = model.block_bytes,
+                                                                               .places = options.usage_places,
+                                                                               .unix_now_s = options.unix_now_s},
+                                                                              *tenants));
   const bool on_loopback = endpoint.address().is_loopback();
-  auto impl = std::make_unique<Impl>(std::move(options), on_loopback, std::move(model), engine, clock);
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(tenants), std::move(metering), on_loopback,
+                                     std::move(model), engine, clock);
   KVIST_RETURN_IF_ERROR(Listen(impl->acceptor, endpoint));
   impl->endpoint = impl->acceptor.local_endpoint();
   if (impl->options.handle_signals) {  // One that comes before Run is kept for it.
     error_code ignored;
     impl->signals.add(SIGINT, ignored);
     impl->signals.add(SIGTERM, ignored);
+    impl->hangups.add(SIGHUP, ignored);
   }
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }
@@ -261,12 +316,20 @@ void Server::Run() {
   asio::co_spawn(impl.io, impl.AcceptLoop(), [](const std::exception_ptr& failure) {
     if (failure != nullptr) spdlog::error("no more connections are accepted");
   });
-  if (impl.options.handle_signals) impl.WaitForSignal();
+  if (impl.options.handle_signals) {
+    impl.WaitForSignal();
+    impl.WaitForHangup();
+  }
   impl.io.run();
   error_code ignored;
+  impl.hangups.clear(ignored);
   impl.signals.clear(ignored);  // From here on a signal ends the process, should the engine's last step hang.
   impl.workers.join();
   impl.service.engine().Stop(/*drain=*/false);
+}
+
+void Server::RequestReload() {
+  asio::post(impl_->io, [impl = impl_.get()] { impl->Reload(); });
 }
 
 void Server::RequestStop() {

@@ -24,7 +24,8 @@ struct HttpLimits {
   size_t header_bytes_max = 64u << 10;
   size_t body_bytes_max = 32u << 20;
   uint32_t connections_max = 512;
-  size_t output_bytes_max = 8u << 20;  ///< Of a stream, waiting for a client that reads slowly.
+  uint32_t connections_per_address_max = 0;  ///< From one address; 0 = no bound.
+  size_t output_bytes_max = 8u << 20;        ///< Of a stream, waiting for a client that reads slowly.
   std::chrono::milliseconds header{
       10'000};                             ///< From a request's first byte (or the connection) to the end of its head.
   std::chrono::milliseconds body{60'000};  ///< For the whole body,
@@ -38,10 +39,14 @@ struct HttpLimits {
 };
 
 struct ServerOptions {
-  std::string host = "127.0.0.1";  ///< Address or name to listen on.
-  uint16_t port = 8080;            ///< 0 = any free one.
-  std::vector<std::string> api_keys;
-  std::string cors_origin;  ///< "" = none, "*" = all.
+  std::string host = "127.0.0.1";     ///< Address or name to listen on.
+  uint16_t port = 8080;               ///< 0 = any free one.
+  std::vector<std::string> api_keys;  ///< Of the tenant "default".
+  std::string tenants_file;           ///< Other tenants; "" = none. Read again on SIGHUP with handle_signals.
+  std::string usage_db;               ///< Database of what requests use; "" = none.
+  double max_wait_s = 0;         ///< Requests that would wait longer for their turn are refused early; 0 = none is.
+  uint32_t usage_places = 8192;  ///< Requests that wait, run or are not written yet; more are refused.
+  std::string cors_origin;       ///< "" = none, "*" = all.
   HttpLimits limits;
   std::chrono::milliseconds drain{30'000};  ///< For open requests after a stop; then they fail.
   bool handle_signals = false;              ///< SIGINT and SIGTERM are RequestStop, from Create to the end of Run.
@@ -55,8 +60,8 @@ class Server {
   static absl::Status CheckOptions(const ServerOptions& options);
 
   /// Listens; nothing is accepted before Run. References outlive the server; the engine has not been started.
-  /// Errors: InvalidArgument (host unknown; beyond loopback without an API key), AlreadyExists (port in use),
-  /// PermissionDenied.
+  /// Errors: InvalidArgument (host unknown; beyond loopback without an API key; the tenants file; the usage database),
+  /// AlreadyExists (port in use), PermissionDenied.
   static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options, ServedModel model,
                                                         engine::Engine& engine, const Clock& clock);
   ~Server();
@@ -71,6 +76,9 @@ class Server {
   /// First call: accepts no more connections, closes those without a whole request, finishes the others. Second call,
   /// or after `drain`: fails what is open. Any thread.
   void RequestStop();
+
+  /// Reads the tenants file again, soon; a file with a fault changes nothing. Logs either. Any thread.
+  void RequestReload();
 
  private:
   struct Impl;

@@ -114,6 +114,60 @@ TEST(ServerLimits, Connections) {
   FAIL() << "closed connections still count";
 }
 
+TEST(ServerLimits, ConnectionsOfOneAddress) {
+  FakeWorldOptions options = Options();
+  options.server.limits.connections_per_address_max = 2;
+  FakeWorld world(options);
+  HttpClient first(world.port()), second(world.port());
+  for (HttpClient* client : {&first, &second}) {
+    client->SendGet("/health");
+    EXPECT_EQ(client->Read().status, 200);
+  }
+  EXPECT_EQ(HttpClient(world.port()).Read().status, 503);
+  first.Close();
+  for (int i = 0; i < 400; ++i) {
+    if (Get(world.port(), "/health").status == 200) return;
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  FAIL() << "a closed connection still counts";
+}
+
+TEST(ServerLimits, AnOverloadedServerSaysSoBeforeItReadsABody) {
+  FakeWorldOptions options = Options();
+  options.requests_max = 1;
+  options.server.max_wait_s = 0.02;
+  FakeWorld world(options);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(Post(world.port(), kChatPath, kHello).status, 200);  // Eight steps of 1 ms each.
+  std::vector<std::unique_ptr<HttpClient>> busy;
+  for (int i = 0; i < 12; ++i) {
+    busy.push_back(std::make_unique<HttpClient>(world.port()));
+    busy.back()->SendPost(kChatPath, kEndless);
+    if (i == 0) busy.back()->ReadUntil("content");
+  }
+  ASSERT_TRUE(world.WaitForStats([](const auto& stats) { return stats.waiting > 2; }));
+  HttpClient late(world.port());
+  late.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n");
+  const HttpResponse refused = late.Read();
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(ErrorOf(refused).at("code").as_string(), "server_overloaded");
+  EXPECT_GE(std::stoi(refused.headers.at("retry-after")), 1);
+  EXPECT_EQ(Get(world.port(), "/v1/models").status, 200);
+  busy.clear();
+  ASSERT_TRUE(world.WaitForStats(IsIdle));
+  EXPECT_EQ(Post(world.port(), kChatPath, kHello).status, 200);
+}
+
+TEST(ServerLimits, AFloodOfHeaderLines) {
+  FakeWorldOptions options = Options();
+  FakeWorld world(options);
+  std::string lines;
+  for (int i = 0; i < 5000; ++i) lines += Cat("X-", i, ": 1\r\n");
+  EXPECT_EQ(Get(world.port(), "/health", lines).status, 200) << "within 64 KiB";
+  for (int i = 0; i < 5000; ++i) lines += Cat("Y-", i, ": 1\r\n");
+  EXPECT_EQ(Get(world.port(), "/health", lines).status, 431);
+}
+
 TEST(ServerLimits, HostileBytes) {
   FakeWorldOptions options = Options();
   options.server.limits.header = milliseconds(500);

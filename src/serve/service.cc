@@ -1,16 +1,23 @@
 #include "serve/service.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "serve/access.h"
 #include "serve/json_input.h"
 #include "serve/json_output.h"
 #include "serve/memory_view.h"
 #include "serve/messages_api.h"
 #include "serve/ollama_api.h"
 #include "serve/openai_format.h"
+#include "serve/request.h"
 #include "serve/tokenize.h"
+#include "serve/usage_view.h"
 #include "web/assets.h"
 
 namespace kvist::serve {
@@ -19,6 +26,8 @@ namespace {
 ModelInfo InfoOf(const ServedModel& model) {
   return {.id = model.id, .created_unix_s = model.created_unix_s, .context_tokens_max = model.context_tokens_max};
 }
+
+constexpr double kUsagePatienceS = 1;
 
 /// If-None-Match: a list of tags, weak or strong, or "*".
 bool TagMatches(std::string_view header, std::string_view etag) {
@@ -38,8 +47,8 @@ HttpReply Private(std::string body) {
 }
 
 /// How the body of a POST that starts a generation becomes one.
-using Preparer = absl::StatusOr<PreparedRequest>(const ServedModel& model, PastStates past, std::string_view body,
-                                                 int64_t now_unix_s);
+using Preparer = absl::StatusOr<PreparedRequest>(const ServedModel& model, const PastStates& past,
+                                                 std::string_view body, int64_t now_unix_s);
 
 Preparer* PreparerOf(Route route) {
   switch (route) {
@@ -69,22 +78,34 @@ ServedModel WithBound(ServedModel model) {
 
 }  // namespace
 
+std::string AcceptedRequestId(std::string_view given) {
+  const auto sane = [](unsigned char c) {
+    return absl::ascii_isalnum(c) || std::string_view(".-_:").find(c) != std::string_view::npos;
+  };
+  const bool taken = !given.empty() && given.size() <= 128 && std::ranges::all_of(given, sane);
+  return taken ? std::string(given) : NewId("req-");
+}
+
 HttpReply ErrorReply(const ApiError& error) {
   HttpReply reply{.status = error.http_status, .error = error};
   if (error.retry_after_s > 0) reply.headers.emplace_back("Retry-After", std::to_string(error.retry_after_s));
   return reply;
 }
 
-Service::Service(ServiceOptions options, ServedModel model, engine::Engine& engine, const Clock& clock)
+Service::Service(ServiceOptions options, ServedModel model, engine::Engine& engine, Tenants& tenants,
+                 Metering& metering, const Clock& clock)
     : options_(std::move(options)),
-      keys_(options_.api_keys),
       model_(WithBound(std::move(model))),
       engine_(engine),
+      tenants_(tenants),
+      metering_(metering),
       clock_(clock),
-      metrics_(model_.id, engine) {}
+      metrics_(model_.id, engine, metering, tenants) {
+  engine_.SetMeterBook(&metering_);
+}
 
-std::optional<HttpReply> Service::Refusal(const HttpHead& head) const {
-  const bool open = keys_.empty();
+std::optional<HttpReply> Service::Refusal(HttpHead& head) const {
+  const bool open = tenants_.open();
   if (open && options_.on_loopback && !head.host.empty() && !NamesThisMachine(head.host)) {
     return ErrorReply(HttpError(403, Cat("this server answers to localhost only, not to '", Shortened(head.host),
                                          "'; start it with an API key to use it under other names")));
@@ -102,7 +123,8 @@ std::optional<HttpReply> Service::Refusal(const HttpHead& head) const {
     return ErrorReply(HttpError(
         403, Cat("pages of '", Shortened(head.origin), "' may not use this server; allow them with --cors-origin")));
   }
-  if (!open && NeedsKey(head.target.route) && !keys_.Accepts(head.authorization)) {
+  head.tenant = tenants_.Find(head.authorization);
+  if (!open && NeedsKey(head.target.route) && head.tenant == nullptr) {
     const std::string_view why = head.authorization.empty()
                                      ? "an API key is required: send the header 'Authorization: Bearer KEY'"
                                      : "the API key is wrong";
@@ -110,7 +132,57 @@ std::optional<HttpReply> Service::Refusal(const HttpHead& head) const {
     reply.headers.emplace_back("WWW-Authenticate", "Bearer");
     return reply;
   }
+  if (head.target.route == Route::kMetrics && head.tenant != nullptr && !head.tenant->config.admin) {
+    return ErrorReply(
+        ErrorFromStatus(absl::PermissionDeniedError("metrics are of all tenants: an admin's key is required")));
+  }
+  // What makes the model work takes a place; the rest is answered whatever goes on.
+  if (head.method == Method::kPost && Generates(head.target.route)) {
+    if (const absl::Status status = Enter(head); !status.ok()) return ErrorReply(ErrorFromStatus(status));
+  }
   return std::nullopt;
+}
+
+absl::Status Service::CheckWait() const {
+  if (options_.max_wait_s <= 0) return absl::OkStatus();
+  const double wait_s = Seconds(engine_.PredictedWaitNs(/*prompt_tokens=*/0));
+  if (wait_s <= options_.max_wait_s) return absl::OkStatus();
+  return WithRetry(
+      absl::ResourceExhaustedError(fmt::format("the server is busy: a request would wait for about {:.0f} s, "
+                                               "{:g} s are allowed",
+                                               wait_s, options_.max_wait_s)),
+      wait_s - options_.max_wait_s);
+}
+
+absl::Status Service::Enter(HttpHead& head) const {
+  KVIST_RETURN_IF_ERROR(CheckWait());
+  if (head.tenant == nullptr) return absl::OkStatus();
+  KVIST_ASSIGN_OR_RETURN(const Entry entry, head.tenant->limits->Enter(head.tenant->config, unix_now_s()));
+  head.ticket = std::make_shared<TenantTicket>(head.tenant, entry);
+  return absl::OkStatus();
+}
+
+/// Whose request it is, within what its tenant may ask for.
+absl::Status Service::Bind(const HttpHead& head, PreparedRequest& prepared) const {
+  const Entry entry = head.ticket != nullptr ? head.ticket->entry() : Entry{};
+  const TenantId tenant = head.tenant != nullptr ? head.tenant->id : TenantId{};
+  const uint32_t blocks_max =
+      head.tenant != nullptr ? head.tenant->config.KvBlocksMax(engine_.Stats().kv.frames.total()) : 0;
+  size_t prompt_tokens = 0;
+  for (engine::GenerationRequest& generation : prepared.generations) {
+    generation.tenant = tenant;
+    generation.tenant_blocks_max = blocks_max;
+    generation.max_tokens = std::min(generation.max_tokens, entry.max_tokens);
+    generation.priority = std::max(generation.priority, entry.priority_min);
+    prompt_tokens += generation.prompt.size();
+  }
+  if (head.tenant == nullptr) return absl::OkStatus();
+  return head.tenant->limits->TakePrompt(head.tenant->config, static_cast<uint32_t>(prompt_tokens));
+}
+
+Viewer Service::ViewerOf(const HttpHead& head) const {
+  if (head.tenant == nullptr) return {.all = true};  // No key was needed.
+  return {.tenant = head.tenant->id, .all = head.tenant->config.admin};
 }
 
 HttpReply Service::Answer(const HttpHead& head) {
@@ -124,9 +196,9 @@ HttpReply Service::Answer(const HttpHead& head) {
     case Route::kMetrics:
       return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.Text()};
     case Route::kMemory:
-      return Memory();
+      return Memory(head);
     case Route::kCapsules:
-      return {.body = CapsuleListBody(capsules_.List())};
+      return {.body = CapsuleListBody(capsules_.List(ViewerOf(head)))};
     case Route::kCapsule:
       return Capsule(head);
     case Route::kResponse:
@@ -138,9 +210,11 @@ HttpReply Service::Answer(const HttpHead& head) {
     case Route::kOllamaVersion:
       return {.body = OllamaVersionBody()};
     case Route::kRequests:
-      return Private(request_log_.ListBody());
+      return Private(request_log_.ListBody(ViewerOf(head)));
     case Route::kRequest:
-      return Request(head.target.argument);
+      return Request(head);
+    case Route::kUsage:
+      return Usage(head);
     case Route::kAsset:
       return Asset(head);
     default:
@@ -152,10 +226,20 @@ bool Service::Generates(Route route) {
   return PreparerOf(route) != nullptr;
 }
 
-absl::StatusOr<PreparedRequest> Service::Prepare(Route route, std::string_view body) {
-  Preparer* prepare = PreparerOf(route);
+PastStates Service::PastOf(const HttpHead& head) {
+  PastStates past{.sessions = sessions_, .capsules = capsules_, .responses = responses_};
+  if (head.tenant == nullptr) return past;
+  past.tenant = head.tenant->id;
+  past.cache_space = head.tenant->cache_space();
+  return past;
+}
+
+absl::StatusOr<PreparedRequest> Service::Prepare(const HttpHead& head, std::string_view body) {
+  Preparer* prepare = PreparerOf(head.target.route);
   KVIST_CHECK(prepare != nullptr);
-  return prepare(model_, Past(), body, unix_now_s());
+  absl::StatusOr<PreparedRequest> prepared = prepare(model_, PastOf(head), body, unix_now_s());
+  if (prepared.ok()) KVIST_RETURN_IF_ERROR(Bind(head, *prepared));
+  return prepared;
 }
 
 HttpReply Service::AnswerPost(const HttpHead& head, std::string_view body) {
@@ -165,13 +249,13 @@ HttpReply Service::AnswerPost(const HttpHead& head, std::string_view body) {
   };
   switch (head.target.route) {
     case Route::kCapsules:
-      return KeepCapsule(body);
+      return KeepCapsule(head, body);
     case Route::kTokenize:
       return reply_of(TokenizeBody(model_, body, unix_now_s()));
     case Route::kDetokenize:
       return reply_of(DetokenizeBody(model_, body));
     case Route::kCountTokens:
-      return reply_of(CountTokensBody(model_, Past(), body, unix_now_s()));
+      return reply_of(CountTokensBody(model_, PastOf(head), body, unix_now_s()));
     case Route::kOllamaShow:
       return reply_of(OllamaShowBody(model_, body));
     default:
@@ -179,10 +263,11 @@ HttpReply Service::AnswerPost(const HttpHead& head, std::string_view body) {
   }
 }
 
-HttpReply Service::KeepCapsule(std::string_view body) {
+HttpReply Service::KeepCapsule(const HttpHead& head, std::string_view body) {
+  const Viewer viewer = ViewerOf(head);
   const auto keep = [&]() -> absl::StatusOr<std::string> {
     KVIST_ASSIGN_OR_RETURN(const std::string name, ParseCapsuleRequest(body));
-    const std::optional<RequestId> id = request_log_.FindRunning(name);
+    const std::optional<RequestId> id = request_log_.FindRunning(name, viewer);
     if (!id) {
       return BadParam("request", Cat("'request': '", Shortened(name),
                                      "' is not running; ask for a capsule at its end with \"kvist\": "
@@ -193,12 +278,12 @@ HttpReply Service::KeepCapsule(std::string_view body) {
   };
   const absl::StatusOr<std::string> kept = keep();
   if (!kept.ok()) return ErrorReply(ErrorFromStatus(kept.status()));
-  return {.status = 201, .body = CapsuleBody(capsules_.Show(*kept).value_or(CapsuleInfo{.id = *kept}))};
+  return {.status = 201, .body = CapsuleBody(capsules_.Show(*kept, viewer).value_or(CapsuleInfo{.id = *kept}))};
 }
 
 HttpReply Service::Capsule(const HttpHead& head) {
   const std::string& id = head.target.argument;
-  const std::optional<CapsuleInfo> info = capsules_.Show(id);
+  const std::optional<CapsuleInfo> info = capsules_.Show(id, ViewerOf(head));
   if (!info || (head.method == Method::kDelete && !capsules_.Erase(id))) {
     return ErrorReply(ErrorFromStatus(
         WithCode(absl::NotFoundError(Cat("there is no capsule '", Shortened(id), "'")), "capsule_not_found")));
@@ -210,7 +295,7 @@ HttpReply Service::Response(const HttpHead& head) {
   const std::string& id = head.target.argument;
   const auto found = responses_.Find(id);
   const bool erases = head.method == Method::kDelete;
-  if (!found || (erases && !responses_.Erase(id))) {
+  if (!found || !ViewerOf(head).Sees((*found)->tenant) || (erases && !responses_.Erase(id))) {
     return ErrorReply(ErrorFromStatus(
         WithCode(absl::NotFoundError(Cat("there is no response '", Shortened(id), "'")), "response_not_found")));
   }
@@ -218,12 +303,16 @@ HttpReply Service::Response(const HttpHead& head) {
   return Private(JsonText(boost::json::object{{"id", id}, {"object", "response"}, {"deleted", true}}));
 }
 
-std::vector<std::pair<std::string, std::string>> Service::CorsHeaders(const HttpHead& head) const {
+std::vector<std::pair<std::string, std::string>> Service::CommonHeaders(const HttpHead& head) const {
+  std::vector<std::pair<std::string, std::string>> headers;
+  // A head that could not be read has no id yet.
+  headers.emplace_back("x-request-id", head.request_id.empty() ? AcceptedRequestId("") : head.request_id);
+  if (head.tenant != nullptr) head.tenant->limits->AddHeaders(head.tenant->config, headers);
   const std::string& allowed = options_.cors_origin;
-  if (allowed.empty()) return {};
-  if (allowed == "*") return {{"Access-Control-Allow-Origin", "*"}};
-  if (head.origin != allowed) return {{"Vary", "Origin"}};
-  return {{"Access-Control-Allow-Origin", allowed}, {"Vary", "Origin"}};
+  if (allowed.empty()) return headers;
+  if (allowed == "*" || head.origin == allowed) headers.emplace_back("Access-Control-Allow-Origin", allowed);
+  if (allowed != "*") headers.emplace_back("Vary", "Origin");
+  return headers;
 }
 
 HttpReply Service::Preflight(const HttpHead& head) const {
@@ -250,14 +339,16 @@ HttpReply Service::Health() const {
   return reply;
 }
 
-HttpReply Service::Memory() const {
+HttpReply Service::Memory(const HttpHead& head) const {
   const absl::StatusOr<engine::MemorySnapshot> snapshot = AskForMemory(engine_);
   if (!snapshot.ok()) return ErrorReply(ErrorFromStatus(snapshot.status()));
-  return Private(MemoryBody(*snapshot));
+  if (head.tenant == nullptr || head.tenant->config.admin) return Private(MemoryBody(*snapshot));
+  return Private(TenantMemoryBody(*snapshot, head.tenant->id, CacheNamespaceOf(head.tenant->cache_space(), "")));
 }
 
-HttpReply Service::Request(const std::string& id) const {
-  std::optional<std::string> body = request_log_.Body(id);
+HttpReply Service::Request(const HttpHead& head) const {
+  const std::string& id = head.target.argument;
+  std::optional<std::string> body = request_log_.Body(id, ViewerOf(head));
   if (body) return Private(*std::move(body));
   return ErrorReply(ErrorFromStatus(WithCode(
       absl::NotFoundError(Cat("nothing is known of a request '", Shortened(id), "': it is running, or too long ago")),
@@ -269,6 +360,20 @@ HttpReply Service::Model(const std::string& id) const {
   return ErrorReply(ErrorFromStatus(
       WithCode(absl::NotFoundError(Cat("the model '", Shortened(id), "' is not served here; '", model_.id, "' is")),
                "model_not_found")));
+}
+
+HttpReply Service::Usage(const HttpHead& head) const {
+  const auto usage = [&]() -> absl::StatusOr<std::string> {
+    if (!metering_.has_db()) return absl::NotFoundError("usage is not kept: start the server with --usage-db");
+    KVIST_ASSIGN_OR_RETURN(UsageQuery query, ParseUsageQuery(head.target.argument));
+    if (const Viewer viewer = ViewerOf(head); !viewer.all) query.tenant = head.tenant->config.name;
+    metering_.Flush(kUsagePatienceS);  // So that who asks right after an answer finds it.
+    KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<UsageDb> db, UsageDb::OpenToRead(metering_.options().db_path));
+    KVIST_ASSIGN_OR_RETURN(const std::vector<UsageSum> sums, db->Sum(query));
+    return UsageBody(query, sums, [this](const std::string& name) { return tenants_.PricesOf(name); });
+  };
+  absl::StatusOr<std::string> body = usage();
+  return body.ok() ? Private(*std::move(body)) : ErrorReply(ErrorFromStatus(body.status()));
 }
 
 HttpReply Service::Asset(const HttpHead& head) const {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,23 +16,31 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "engine/engine.h"
-#include "serve/access.h"
 #include "serve/api_error.h"
 #include "serve/capsules.h"
+#include "serve/metering.h"
 #include "serve/prompt.h"
 #include "serve/request_log.h"
 #include "serve/responses_api.h"
 #include "serve/router.h"
 #include "serve/serve_metrics.h"
+#include "serve/tenants.h"
 
 namespace kvist::serve {
 
-/// What matters of a request's head.
+/// What matters of a request's head, and whose request it is.
 struct HttpHead {
   Method method = Method::kOther;
   Target target;
   std::string host, origin, authorization, if_none_match;
+  std::string request_id;                ///< AcceptedRequestId.
+  TenantPtr tenant;                      ///< Set by Refusal; nullptr = nobody's.
+  std::shared_ptr<TenantTicket> ticket;  ///< Likewise, of what takes a place among the tenant's requests.
 };
+
+/// The id that a client gave its request, where that is up to 128 letters, digits, '.', '-', '_' or ':'; else a new
+/// one.
+std::string AcceptedRequestId(std::string_view given);
 
 struct HttpReply {
   int status = 200;
@@ -45,38 +54,41 @@ struct HttpReply {
 HttpReply ErrorReply(const ApiError& error);
 
 struct ServiceOptions {
-  std::vector<std::string> api_keys;  ///< Any of them; none = open.
-  std::string cors_origin;            ///< "" = pages of other origins may not read answers.
-  bool on_loopback = true;            ///< Bound to a loopback address.
+  std::string cors_origin;  ///< "" = pages of other origins may not read answers.
+  bool on_loopback = true;  ///< Bound to a loopback address.
   std::function<int64_t()> unix_now_s;
+  double max_wait_s = 0;        ///< Requests that would wait longer for their turn are refused; 0 = none is.
   double stalled_after_s = 30;  ///< A step that runs longer makes /health say so.
 };
 
 class Service {
  public:
-  /// References outlive this.
-  Service(ServiceOptions options, ServedModel model, engine::Engine& engine, const Clock& clock);
+  /// References outlive this. Metering becomes the engine's.
+  Service(ServiceOptions options, ServedModel model, engine::Engine& engine, Tenants& tenants, Metering& metering,
+          const Clock& clock);
 
-  /// Why this request may not go on to a body or an answer: host, origin, route, method, key; OPTIONS are answered here
-  /// too.
-  std::optional<HttpReply> Refusal(const HttpHead& head) const;
+  /// Why this request may not go on to a body or an answer: host, origin, route, method, key, what its tenant may take;
+  /// OPTIONS are answered here too. Finds the tenant, and takes its place where there is no refusal.
+  std::optional<HttpReply> Refusal(HttpHead& head) const;
 
   /// Answers a GET, HEAD (with its body; the caller leaves it out) or DELETE. May wait for the engine where
   /// AnswerWaits(head) says so; then not for the network thread. REQUIRES: Refusal(head) is empty.
   HttpReply Answer(const HttpHead& head);
-  static bool AnswerWaits(const HttpHead& head) { return head.target.route == Route::kMemory; }
+  static bool AnswerWaits(const HttpHead& head) {
+    return head.target.route == Route::kMemory || head.target.route == Route::kUsage;
+  }
 
   /// A POST to it starts a generation: Prepare, not AnswerPost.
   static bool Generates(Route route);
 
-  /// Parses, renders and tokenizes. REQUIRES: Generates(route).
-  absl::StatusOr<PreparedRequest> Prepare(Route route, std::string_view body);
+  /// Parses, renders and tokenizes; takes the prompt's tokens from the tenant's. REQUIRES: Generates(route).
+  absl::StatusOr<PreparedRequest> Prepare(const HttpHead& head, std::string_view body);
 
   /// Answers any other POST. May wait for the engine; not for the network thread. REQUIRES: Refusal(head) is empty.
   HttpReply AnswerPost(const HttpHead& head, std::string_view body);
 
-  /// CORS headers that every reply to `head` carries; usually none.
-  std::vector<std::pair<std::string, std::string>> CorsHeaders(const HttpHead& head) const;
+  /// Headers that every reply to `head` carries: the request's id, what its tenant may still take, CORS.
+  std::vector<std::pair<std::string, std::string>> CommonHeaders(const HttpHead& head) const;
 
   /// From now on /health says "stopping".
   void SetStopping() { stopping_ = true; }
@@ -92,21 +104,27 @@ class Service {
   int64_t unix_now_s() const { return options_.unix_now_s(); }
 
  private:
-  PastStates Past() { return {.sessions = sessions_, .capsules = capsules_, .responses = responses_}; }
-  HttpReply KeepCapsule(std::string_view body);
+  PastStates PastOf(const HttpHead& head);
+  HttpReply KeepCapsule(const HttpHead& head, std::string_view body);
   HttpReply Health() const;
-  HttpReply Memory() const;
+  HttpReply Memory(const HttpHead& head) const;
   HttpReply Model(const std::string& id) const;
+  HttpReply Usage(const HttpHead& head) const;
   HttpReply Capsule(const HttpHead& head);
   HttpReply Response(const HttpHead& head);
-  HttpReply Request(const std::string& id) const;
+  HttpReply Request(const HttpHead& head) const;
   HttpReply Asset(const HttpHead& head) const;
   HttpReply Preflight(const HttpHead& head) const;
+  absl::Status CheckWait() const;
+  absl::Status Enter(HttpHead& head) const;
+  absl::Status Bind(const HttpHead& head, PreparedRequest& prepared) const;
+  Viewer ViewerOf(const HttpHead& head) const;
 
   const ServiceOptions options_;
-  const ApiKeys keys_;
   const ServedModel model_;
   engine::Engine& engine_;
+  Tenants& tenants_;
+  Metering& metering_;
   const Clock& clock_;
   ServeMetrics metrics_;
   Sessions sessions_;

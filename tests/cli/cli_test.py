@@ -19,7 +19,7 @@ import urllib.request
 KVIST = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "kvist"
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "models"
 MODEL = str(MODELS / "default-q8_0.gguf")
-COMMANDS = ("serve", "run", "inspect", "tokenize", "bench", "bench-serve", "batch", "synth", "eval", "perplexity", "pull", "explain", "config")
+COMMANDS = ("serve", "run", "inspect", "tokenize", "bench", "bench-serve", "batch", "synth", "eval", "perplexity", "pull", "explain", "config", "cost", "tenant-key")
 STORY = "Once upon a time there was a small dog. He lived near the river with a kind old man. "
 
 

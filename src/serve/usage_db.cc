@@ -1,0 +1,203 @@
+#include "serve/usage_db.h"
+
+#include <filesystem>
+#include <utility>
+
+#include <sqlite3.h>
+
+#include "base/status.h"
+#include "platform/private_file.h"
+
+namespace kvist::serve {
+namespace {
+
+constexpr int kBusyMs = 5000;
+constexpr char kSchema[] = R"(
+CREATE TABLE IF NOT EXISTS requests (
+  run INTEGER NOT NULL, id INTEGER NOT NULL, choice INTEGER NOT NULL, request TEXT NOT NULL, tenant TEXT NOT NULL,
+  model TEXT NOT NULL, opened_s INTEGER NOT NULL, closed_s INTEGER NOT NULL, outcome TEXT NOT NULL,
+  prompt_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL, computed_tokens INTEGER NOT NULL,
+  recomputed_tokens INTEGER NOT NULL, generated_tokens INTEGER NOT NULL, preemptions INTEGER NOT NULL,
+  kv_hot_byte_s REAL NOT NULL, step_share_ns INTEGER NOT NULL, queue_ns INTEGER, first_token_ns INTEGER,
+  total_ns INTEGER, PRIMARY KEY (run, id)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS requests_by_tenant ON requests (tenant, opened_s);
+CREATE INDEX IF NOT EXISTS requests_by_time ON requests (opened_s);
+)";
+constexpr char kInsert[] = "INSERT OR IGNORE INTO requests VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+
+struct CloseDb {
+  void operator()(sqlite3* db) const { sqlite3_close_v2(db); }
+};
+struct CloseStatement {
+  void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+};
+
+struct GroupColumn {
+  UsageGroup group;
+  const char* expression;
+  std::string UsageSum::*field;
+};
+constexpr GroupColumn kGroups[] = {
+    {UsageGroup::kTenant, "tenant", &UsageSum::tenant},
+    {UsageGroup::kDay, "date(opened_s, 'unixepoch')", &UsageSum::day},
+    {UsageGroup::kModel, "model", &UsageSum::model},
+    {UsageGroup::kRequest, "request", &UsageSum::request},
+};
+
+std::string TextOf(sqlite3_stmt* statement, int column) {
+  const unsigned char* text = sqlite3_column_text(statement, column);
+  return text == nullptr ? "" : std::string(reinterpret_cast<const char*>(text));
+}
+
+}  // namespace
+
+struct UsageDb::Impl {
+  using Statement = std::unique_ptr<sqlite3_stmt, CloseStatement>;
+
+  std::string path;
+  std::unique_ptr<sqlite3, CloseDb> db;
+  Statement insert;
+
+  absl::Status ErrorNow(const char* what) const {
+    const int code = sqlite3_errcode(db.get());
+    const std::string message = Cat(path, ": ", what, ": ", sqlite3_errmsg(db.get()));
+    if (code == SQLITE_FULL) return absl::ResourceExhaustedError(message);
+    if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT) return absl::InvalidArgumentError(message);
+    return absl::UnavailableError(message);
+  }
+  absl::Status Run(const char* sql) {
+    return sqlite3_exec(db.get(), sql, nullptr, nullptr, nullptr) == SQLITE_OK ? absl::OkStatus() : ErrorNow(sql);
+  }
+  absl::StatusOr<Statement> Prepare(const std::string& sql) {
+    sqlite3_stmt* statement = nullptr;
+    if (sqlite3_prepare_v2(db.get(), sql.c_str(), -1, &statement, nullptr) != SQLITE_OK) return ErrorNow("query");
+    return Statement(statement);
+  }
+  absl::Status Connect(int flags) {
+    sqlite3* handle = nullptr;
+    const int code = sqlite3_open_v2(path.c_str(), &handle, flags | SQLITE_OPEN_NOMUTEX, nullptr);
+    db.reset(handle);
+    if (code != SQLITE_OK) return ErrorNow("cannot be opened");
+    sqlite3_busy_timeout(handle, kBusyMs);
+    return absl::OkStatus();
+  }
+};
+
+UsageDb::UsageDb(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+UsageDb::~UsageDb() = default;
+
+absl::StatusOr<std::unique_ptr<UsageDb>> UsageDb::Open(const std::string& path) {
+  KVIST_RETURN_IF_ERROR(MakePrivateFile(path));  // The log's files get its permissions.
+  auto impl = std::make_unique<Impl>();
+  impl->path = path;
+  KVIST_RETURN_IF_ERROR(impl->Connect(SQLITE_OPEN_READWRITE));
+  // A commit is in the file system's hands then: it outlives the process, and all but the last ones a power cut.
+  KVIST_RETURN_IF_ERROR(impl->Run("PRAGMA journal_mode=WAL"));
+  KVIST_RETURN_IF_ERROR(impl->Run("PRAGMA synchronous=NORMAL"));
+  KVIST_RETURN_IF_ERROR(impl->Run(kSchema));
+  KVIST_ASSIGN_OR_RETURN(impl->insert, impl->Prepare(kInsert));
+  return std::unique_ptr<UsageDb>(new UsageDb(std::move(impl)));
+}
+
+absl::StatusOr<std::unique_ptr<UsageDb>> UsageDb::OpenToRead(const std::string& path) {
+  if (!std::filesystem::exists(path)) return absl::NotFoundError(Cat(path, ": there is no such file"));
+  auto impl = std::make_unique<Impl>();
+  impl->path = path;
+  KVIST_RETURN_IF_ERROR(impl->Connect(SQLITE_OPEN_READONLY));
+  return std::unique_ptr<UsageDb>(new UsageDb(std::move(impl)));
+}
+
+absl::Status UsageDb::Insert(std::span<const UsageRow> rows) {
+  KVIST_RETURN_IF_ERROR(impl_->Run("BEGIN IMMEDIATE"));
+  sqlite3_stmt* insert = impl_->insert.get();
+  for (const UsageRow& row : rows) {
+    int column = 0;
+    const auto whole = [&](auto value) { sqlite3_bind_int64(insert, ++column, static_cast<int64_t>(value)); };
+    const auto text = [&](const std::string& value) {
+      sqlite3_bind_text(insert, ++column, value.data(), static_cast<int>(value.size()), SQLITE_STATIC);
+    };
+    const auto time = [&](int64_t ns) {
+      ns < 0 ? sqlite3_bind_null(insert, ++column) : sqlite3_bind_int64(insert, ++column, ns);
+    };
+    whole(row.run);
+    whole(row.id);
+    whole(row.choice);
+    text(row.request);
+    text(row.tenant);
+    text(row.model);
+    whole(row.opened_s);
+    whole(row.closed_s);
+    text(row.outcome);
+    for (const uint32_t count : {row.prompt_tokens, row.cached_tokens, row.computed_tokens, row.recomputed_tokens,
+                                 row.generated_tokens, row.preemptions}) {
+      whole(count);
+    }
+    sqlite3_bind_double(insert, ++column, row.kv_hot_byte_s);
+    whole(row.step_share_ns);
+    time(row.queue_ns);
+    time(row.first_token_ns);
+    time(row.total_ns);
+    const bool done = sqlite3_step(insert) == SQLITE_DONE;
+    const absl::Status status = done ? absl::OkStatus() : impl_->ErrorNow("a row cannot be written");
+    sqlite3_reset(insert);
+    if (!done) {
+      impl_->Run("ROLLBACK").IgnoreError();  // What went wrong first is what matters.
+      return status;
+    }
+  }
+  const absl::Status committed = impl_->Run("COMMIT");
+  if (!committed.ok()) impl_->Run("ROLLBACK").IgnoreError();
+  return committed;
+}
+
+absl::StatusOr<std::vector<UsageSum>> UsageDb::Sum(const UsageQuery& query) {
+  std::string groups, sql = "SELECT ";
+  std::vector<std::string UsageSum::*> fields;
+  for (const UsageGroup group : query.group_by) {
+    for (const GroupColumn& column : kGroups) {
+      if (column.group != group) continue;
+      fields.push_back(column.field);
+      sql += Cat(column.expression, ", ");
+      groups += Cat(groups.empty() ? " GROUP BY " : ", ", fields.size());
+    }
+  }
+  sql +=
+      "COUNT(*) FILTER (WHERE choice = 0), SUM(CASE choice WHEN 0 THEN prompt_tokens ELSE 0 END), "
+      "SUM(CASE choice WHEN 0 THEN cached_tokens ELSE 0 END), SUM(computed_tokens), SUM(generated_tokens), "
+      "SUM(kv_hot_byte_s), SUM(step_share_ns), SUM(recomputed_tokens), SUM(preemptions), "
+      "COUNT(*) FILTER (WHERE choice = 0 AND outcome = 'abort'), "
+      "COUNT(*) FILTER (WHERE choice = 0 AND outcome IN ('error', 'crash')), SUM(queue_ns) "
+      "FROM requests WHERE opened_s >= ?1 AND opened_s < ?2";
+  if (query.tenant) sql += " AND tenant = ?3";
+  sql += groups;
+  if (!groups.empty()) sql += Cat(" ORDER BY", groups.substr(std::string_view(" GROUP BY").size()));
+  sql += Cat(" LIMIT ", query.rows_max);
+  KVIST_ASSIGN_OR_RETURN(const Impl::Statement statement, impl_->Prepare(sql));
+  sqlite3_stmt* rows = statement.get();
+  sqlite3_bind_int64(rows, 1, query.from_s);
+  sqlite3_bind_int64(rows, 2, query.to_s);
+  if (query.tenant) {
+    sqlite3_bind_text(rows, 3, query.tenant->data(), static_cast<int>(query.tenant->size()), SQLITE_STATIC);
+  }
+  std::vector<UsageSum> sums;
+  int code = SQLITE_ROW;
+  while ((code = sqlite3_step(rows)) == SQLITE_ROW) {
+    UsageSum& sum = sums.emplace_back();
+    int column = 0;
+    for (const auto field : fields) sum.*field = TextOf(rows, column++);
+    const auto count = [&] { return static_cast<uint64_t>(sqlite3_column_int64(rows, column++)); };
+    UsageTotals& totals = sum.totals;
+    for (uint64_t* total : {&totals.requests, &totals.prompt_tokens, &totals.cached_tokens, &totals.computed_tokens,
+                            &totals.generated_tokens}) {
+      *total = count();
+    }
+    totals.kv_hot_byte_s = sqlite3_column_double(rows, column++);
+    totals.step_share_s = static_cast<double>(count()) * 1e-9;
+    for (uint64_t* total : {&sum.recomputed_tokens, &sum.preemptions, &sum.cancelled, &sum.failed}) *total = count();
+    sum.queue_s = static_cast<double>(count()) * 1e-9;
+  }
+  if (code != SQLITE_DONE) return impl_->ErrorNow("query");
+  return sums;
+}
+
+}  // namespace kvist::serve
