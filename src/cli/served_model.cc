@@ -45,6 +45,7 @@ serve::ServedModel ServedModelOf(const runtime::Runtime& runtime, const ChatEnco
                            .fingerprint = FingerprintOf(runtime),
                            .details = DetailsOf(runtime)};
   if (encoder != nullptr) {
+    model.tools = serve::DetectToolSyntax(runtime.model->file->GetString("tokenizer.chat_template").value_or(""));
     model.encode_chat = [encoder](ChatTemplateInputs inputs, std::span<const uint32_t> marked) {
       return encoder->EncodeMarked(std::move(inputs), marked);
     };

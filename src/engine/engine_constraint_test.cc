@@ -138,6 +138,15 @@ TEST(EngineConstraint, EndsAreHonest) {
   request.max_tokens = 1;
   EXPECT_EQ(bench.Solo(request).finish, FinishReason::kLength);
 
+  // Where more may follow and no end is wanted, the output goes on.
+  request = Sampled(bench, 1);
+  request.constraint = Of(grammar::ParseGbnf("root ::= [a-z ]+"));
+  request.ignore_eos = true;
+  request.max_tokens = 60;
+  const Answer endless = bench.Solo(request);
+  EXPECT_EQ(endless.finish, FinishReason::kLength);
+  EXPECT_GE(endless.text.size(), 60u);
+
   grammar::RuleSet rules;
   const grammar::RuleId root = rules.Add(
       "root",

@@ -73,6 +73,9 @@ void Engine::AddAllowed(Request& request, step::Slice& slice) {
   slice.allowed_count = (executor_.Limits().vocab_size + 31) / 32;  // May have entries that are no tokens.
   plan_.allowed.insert(plan_.allowed.end(), mask.begin(), mask.end());
   plan_.allowed.resize(slice.allowed_begin + slice.allowed_count, 0);
+  if (!request.input.ignore_eos) return;
+  const grammar::TokenBits& ends = request.matcher->table().ends();
+  for (size_t i = 0; i < ends.size(); ++i) plan_.allowed[slice.allowed_begin + i] &= ~ends[i];
 }
 
 }  // namespace kvist::engine

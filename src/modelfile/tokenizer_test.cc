@@ -216,6 +216,19 @@ TEST(Tokenizer, KnowsWhatEndsAGeneration) {
   EXPECT_GT(Plain(*t, "<end_of_turn>").size(), 1u);
 }
 
+TEST(Tokenizer, TheEndOfAMessageIsNotTheEndWhereOutputsAreSeveralMessages) {
+  VocabularySpec v = SmallGpt2();
+  v.Add("<|end|>", 3);
+  EXPECT_TRUE(Load(v)->IsEndOfGeneration(*Load(v)->Find("<|end|>")));
+  v.Add("<|return|>", 3);
+  v.Add("<|call|>", 3);
+  const auto t = Load(v);
+  EXPECT_FALSE(t->IsEndOfGeneration(*t->Find("<|end|>")));
+  EXPECT_TRUE(t->IsEndOfGeneration(*t->Find("<|call|>")));
+  v.eot = t->Find("<|end|>")->value;
+  EXPECT_TRUE(Load(v)->IsEndOfGeneration(*t->Find("<|end|>")));
+}
+
 TEST(Tokenizer, GivesBytesPiecesAndIds) {
   const auto t = Load(SmallSpm());
   EXPECT_EQ(t->TokenBytes(*t->Find("▁the")), " the");

@@ -191,9 +191,7 @@ absl::Status Vocabulary::LoadSpecialIds(const GgufFile& file) {
   }
 
   end_of_generation_.assign(size(), false);
-  for (const auto& id : {eos_, eot, eom}) {
-    if (id) end_of_generation_[*id] = true;
-  }
+  bool has_return = false, has_call = false;
   const bool phi3 = IsPhi3(file);
   if (phi3) strips_right_.assign(size(), false);
   for (uint32_t i = 0; i < size(); ++i) {
@@ -203,9 +201,18 @@ absl::Status Vocabulary::LoadSpecialIds(const GgufFile& file) {
       // Some files call their turn markers user-defined or normal; then a user could end a turn by writing one.
       if (piece.starts_with("<|") || piece == "<end_of_turn>") types_[i] = TokenType::kControl;
     }
+    has_return |= piece == "<|return|>";
+    has_call |= piece == "<|call|>";
     if (phi3 && (types_[i] == TokenType::kControl || types_[i] == TokenType::kUserDefined)) {
       strips_right_[i] = piece != "<unk>" && piece != "<s>" && piece != "<|endoftext|>";
     }
+  }
+  // Where outputs are several messages, the end of one is not the end of all.
+  for (uint32_t i = 0; has_return && has_call && i < size(); ++i) {
+    if (Piece(i) == "<|end|>") end_of_generation_[i] = false;
+  }
+  for (const auto& id : {eos_, eot, eom}) {
+    if (id) end_of_generation_[*id] = true;
   }
   return absl::OkStatus();
 }

@@ -29,6 +29,7 @@ GenerationStream::GenerationStream(StreamHost& host, PreparedRequest request, Ti
       choices_running_(choices_.size()) {
   if (!session_.empty()) history_ = {generations_[0].prompt, generations_[0].ops};
   for (size_t i = 0; i < choices_.size(); ++i) {
+    if (request.syntax != nullptr) choices_[i].parser = NewOutputParser(request.syntax);
     choices_[i].usage.prompt_tokens = static_cast<uint32_t>(generations_[i / info_.choices].prompt.size());
   }
   SumUsage();
@@ -145,8 +146,14 @@ void GenerationStream::SumUsage() {
 }
 
 /// The parts that are certain with the text of this event.
-std::vector<OutputPart> GenerationStream::TakeParts(Choice& /*choice*/, engine::GenerationEvent& event) {
+std::vector<OutputPart> GenerationStream::TakeParts(Choice& choice, engine::GenerationEvent& event) {
   std::vector<OutputPart> parts;
+  if (choice.parser != nullptr) {
+    choice.parser->Push(event.text, parts);
+    if (event.finish != engine::FinishReason::kNone) choice.parser->Finish(parts);
+    choice.output.end.calls = choice.parser->calls() > 0;
+    return parts;
+  }
   if (!event.text.empty()) parts.push_back({.text = std::move(event.text)});
   return parts;
 }

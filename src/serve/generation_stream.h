@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "serve/api_error.h"
 #include "serve/capsules.h"
+#include "serve/output_parser.h"
 #include "serve/prompt.h"
 #include "serve/request_log.h"
 #include "serve/serve_metrics.h"
@@ -76,6 +77,7 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
     ChoiceOutput output;  ///< Of a stream, only how it ended.
     engine::Usage usage;
     std::shared_ptr<const engine::RequestTrace> trace;
+    std::unique_ptr<OutputParser> parser;  ///< Null = all of the output is content.
   };
 
   void OnProgress(const engine::GenerationEvent& event);

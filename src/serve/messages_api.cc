@@ -141,7 +141,7 @@ absl::Status ReadTools(const Fields& body, ChatRequest& request) {
       return fields.Bad("type", "must be auto, any, tool or none");
     }
   }
-  return internal::ReadTools(Fields(shaped, ""), request.tools);
+  return internal::ReadTools(Fields(shaped, ""), request.tools, request.options.wish);
 }
 
 /// A budget is for the model's maker to keep; templates know on and off.

@@ -111,10 +111,18 @@ absl::Status ReadMessage(const Fields& message, json::array& messages) {
 }
 
 /// "format": "json", or a schema.
-absl::Status ReadFormat(const Fields& body) {
+absl::Status ReadFormat(const Fields& body, OutputWish& wish) {
   const json::value* format = body.Find("format");
   if (format == nullptr || (format->is_string() && format->get_string().empty())) return absl::OkStatus();
-  return body.Bad("format", "is not supported yet");
+  wish.place = "format";
+  if (*format == json::value("json")) {
+    wish.form = OutputWish::Form::kJsonObject;
+    return absl::OkStatus();
+  }
+  if (!format->is_object()) return body.Bad("format", "must be \"json\" or a schema");
+  wish.form = OutputWish::Form::kSchema;
+  wish.schema = Copied(*format);
+  return absl::OkStatus();
 }
 
 AnswerInfo OllamaInfo(const ServedModel& model, const RequestOptions& options, const PreparedRequest& prepared,
@@ -166,7 +174,7 @@ absl::StatusOr<ChatRequest> ParseOllamaChat(std::string_view text, const Request
   ChatRequest request;
   KVIST_RETURN_IF_ERROR(ReadModel(body, context));
   KVIST_RETURN_IF_ERROR(ReadOptions(body, context, request.options));
-  KVIST_RETURN_IF_ERROR(ReadFormat(body));
+  KVIST_RETURN_IF_ERROR(ReadFormat(body, request.options.wish));
   KVIST_ASSIGN_OR_RETURN(const json::array* messages, body.ReadArray("messages"));
   if (messages == nullptr || messages->empty()) return body.Bad("messages", "is missing or empty");
   for (size_t i = 0; i < messages->size(); ++i) {
@@ -174,7 +182,7 @@ absl::StatusOr<ChatRequest> ParseOllamaChat(std::string_view text, const Request
     KVIST_RETURN_IF_ERROR(ReadMessage(message, request.messages));
   }
   KVIST_ASSIGN_OR_RETURN(request.marks, TakeMarks(request.options.forget, request.messages));
-  KVIST_RETURN_IF_ERROR(internal::ReadTools(body, request.tools));  // The same as OpenAI's.
+  KVIST_RETURN_IF_ERROR(internal::ReadTools(body, request.tools, request.options.wish));  // The same as OpenAI's.
   KVIST_RETURN_IF_ERROR(ReadThink(body, request.template_extra));
   return request;
 }
@@ -189,7 +197,7 @@ absl::StatusOr<std::variant<ChatRequest, CompletionRequest>> ParseOllamaGenerate
   RequestOptions options;
   KVIST_RETURN_IF_ERROR(ReadModel(body, context));
   KVIST_RETURN_IF_ERROR(ReadOptions(body, context, options));
-  KVIST_RETURN_IF_ERROR(ReadFormat(body));
+  KVIST_RETURN_IF_ERROR(ReadFormat(body, options.wish));
   KVIST_RETURN_IF_ERROR(RefuseImages(body));
   std::string prompt, system, suffix;
   bool raw = false;

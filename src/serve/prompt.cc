@@ -10,6 +10,7 @@
 #include "modelfile/tokenizer_utf8.h"
 #include "serve/api_error.h"
 #include "serve/openai_format.h"
+#include "serve/output_rules.h"
 
 namespace kvist::serve {
 namespace {
@@ -149,6 +150,8 @@ absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, const PastS
     return absl::InvalidArgumentError(
         Cat("the model '", model.id, "' cannot chat: ", model.no_chat_because, "; use /v1/completions"));
   }
+  const OutputWish wish = std::move(request.options.wish);
+  const boost::json::value tools = request.tools;
   ChatTemplateInputs inputs{.messages = std::move(request.messages),
                             .tools = std::move(request.tools),
                             .extra = std::move(request.template_extra),
@@ -183,8 +186,13 @@ absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, const PastS
   AddRetained(request.marks, *prompt, marked, left_out, request.options.generation.retain);
   const uint32_t tokens = static_cast<uint32_t>(history.tokens.size());
   KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, history.ops).tokens, "messages"));
+  const OutputContext output{*model.tokenizer, model.tools, *model.grammars, prompt->tokens};
+  KVIST_ASSIGN_OR_RETURN(OutputRules rules, MakeChatRules(output, wish, tools));
   prepared.generations.push_back(Assemble(model, request.options, std::move(history.tokens)));
   engine::GenerationRequest& generation = prepared.generations[0];
+  generation.constraint = std::move(rules.constraint);
+  generation.shown_controls = rules.syntax == nullptr ? std::vector<TokenId>() : rules.syntax->controls;
+  prepared.syntax = std::move(rules.syntax);
   generation.ops = std::move(history.ops);
   prepared.session = session;
   if (forget_below == 0) return prepared;
@@ -221,7 +229,11 @@ absl::StatusOr<PreparedRequest> EncodeCompletion(const ServedModel& model, Compl
   if (const std::string fault = kv::FindFault(request.options.generation.retain, tokens); !fault.empty()) {
     return BadParam("kvist.retain", Cat("'kvist.retain' cannot be done: ", fault));
   }
+  const OutputContext output{*model.tokenizer, model.tools, *model.grammars, prompt};
+  KVIST_ASSIGN_OR_RETURN(OutputRules rules, MakeTextRules(output, request.options.wish));
   prepared.generations.push_back(Assemble(model, request.options, std::move(prompt)));
+  prepared.generations[0].constraint = std::move(rules.constraint);
+  prepared.generations[0].shown_controls.clear();
   return prepared;
 }
 

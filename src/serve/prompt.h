@@ -22,6 +22,8 @@
 #include "modelfile/tokenizer.h"
 #include "serve/answer_format.h"
 #include "serve/capsules.h"
+#include "serve/grammars.h"
+#include "serve/output_parser.h"
 #include "serve/request.h"
 #include "serve/sessions.h"
 
@@ -55,6 +57,8 @@ struct ServedModel {
   float forget_below = 0;    ///< For sessions that do not say it themselves; 0 = nothing fades (fading.h).
   /// Longer texts cannot fit the context whatever they say, and are refused before they are tokenized. 0 = no bound.
   size_t prompt_bytes_max = 0;
+  ToolSyntax tools;                    ///< Of the chat template.
+  std::shared_ptr<Grammars> grammars;  ///< Null = the server makes its own.
 };
 
 /// Most bytes of text that so many tokens of this vocabulary can stand for.
@@ -63,7 +67,8 @@ size_t TextBytesMax(const Tokenizer& tokenizer, uint32_t tokens);
 struct PreparedRequest {
   std::vector<engine::GenerationRequest> generations;  ///< One per prompt, at least one.
   std::unique_ptr<AnswerFormat> format;
-  std::string session;       ///< Under which prompt and answer are remembered; "" = not at all.
+  std::shared_ptr<const OutputSyntax> syntax;  ///< How the output is taken apart; null = all of it is content.
+  std::string session;                         ///< Under which prompt and answer are remembered; "" = not at all.
   std::optional<Turn> turn;  ///< When attention is measured: the first generation's mass_ranges are its messages.
 };
 

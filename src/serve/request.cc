@@ -69,13 +69,6 @@ absl::Status ReadChoices(const Fields& body, RequestOptions& options) {
 }
 
 absl::Status RefuseUnsupported(const Fields& body) {
-  KVIST_ASSIGN_OR_RETURN(const json::object* format, body.ReadObject("response_format"));
-  if (format != nullptr) {
-    std::string type = "text";
-    KVIST_RETURN_IF_ERROR(Fields(*format, "response_format").Read("type", type));
-    if (type != "text")
-      return body.Bad("response_format", Cat("of type '", Shortened(type), "' is not supported yet; only 'text' is"));
-  }
   for (const char* key : {"functions", "function_call"}) {
     if (body.Find(key) != nullptr) return body.Bad(key, "is not supported; use 'tools'");
   }
@@ -157,6 +150,7 @@ absl::Status internal::ReadOptions(const Fields& body, const RequestContext& con
   KVIST_RETURN_IF_ERROR(ReadStream(body, options));
   KVIST_RETURN_IF_ERROR(ReadChoices(body, options));
   KVIST_RETURN_IF_ERROR(RefuseUnsupported(body));
+  KVIST_RETURN_IF_ERROR(internal::ReadOutputWish(body, options.wish));
   KVIST_RETURN_IF_ERROR(ReadOwnFields(body, context, options));
   KVIST_RETURN_IF_ERROR(ReadSampling(body, options));
   KVIST_RETURN_IF_ERROR(ReadLogitBias(body, context.vocab_size, options.generation.biases));
@@ -186,7 +180,7 @@ absl::StatusOr<ChatRequest> ParseChatRequest(std::string_view text, const Reques
                     "{\"retain\": ...}");
   }
   KVIST_ASSIGN_OR_RETURN(request.marks, TakeMarks(request.options.forget, request.messages));
-  KVIST_RETURN_IF_ERROR(internal::ReadTools(body, request.tools));
+  KVIST_RETURN_IF_ERROR(internal::ReadTools(body, request.tools, request.options.wish));
   std::string effort;
   KVIST_RETURN_IF_ERROR(body.Read("reasoning_effort", effort));
   if (!effort.empty()) request.template_extra["reasoning_effort"] = effort;

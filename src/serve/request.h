@@ -23,6 +23,7 @@
 #include "engine/generation.h"
 #include "serve/forget.h"
 #include "serve/json_input.h"
+#include "serve/output_wish.h"
 
 namespace kvist::serve {
 
@@ -52,6 +53,7 @@ struct RequestOptions {
   bool include_usage = false;  ///< A last chunk with the usage; only with `stream`.
   bool logprobs = false;
   ForgetRules forget;
+  OutputWish wish;
 };
 
 struct ChatRequest {
@@ -109,8 +111,11 @@ absl::StatusOr<std::string> ReadText(const Fields& fields, std::string_view key,
 /// "messages": roles and contents checked, contents made strings, arguments of tool calls made objects.
 absl::Status ReadMessages(const Fields& body, boost::json::array& messages);
 
-/// "tools" and "tool_choice".
-absl::Status ReadTools(const Fields& body, boost::json::value& tools);
+/// "response_format", "grammar" and other servers' names for these; "reasoning_format".
+absl::Status ReadOutputWish(const Fields& body, OutputWish& wish);
+
+/// "tools", "tool_choice" and "parallel_tool_calls". `tools` are those that are offered.
+absl::Status ReadTools(const Fields& body, boost::json::value& tools, OutputWish& wish);
 
 }  // namespace internal
 }  // namespace kvist::serve

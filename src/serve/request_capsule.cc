@@ -52,6 +52,10 @@ absl::Status ReadCapsule(const Fields& body, const Fields& own, const RequestCon
     generation = output_tokens < 0 ? *capsule : RolledBack(*capsule, static_cast<uint32_t>(output_tokens));
     generation.max_tokens = UINT32_MAX;
     generation.retain.clear();
+    const bool new_format = body.Find("response_format") != nullptr || body.Find("grammar") != nullptr;
+    if (new_format && body.Find("messages") == nullptr && body.Find("prompt") == nullptr) {
+      return BadParam(place, Cat("'", place, "': the answer that goes on keeps the format that it began with"));
+    }
     if (body.Find("logit_bias") != nullptr) generation.biases.clear();
     if (body.Find("stop") != nullptr) generation.stop.clear();
     if (body.Find("stop_token_ids") != nullptr) generation.stop_tokens.clear();

@@ -133,31 +133,4 @@ absl::Status ReadMessages(const Fields& body, json::array& messages) {
   return absl::OkStatus();
 }
 
-absl::Status ReadTools(const Fields& body, json::value& tools) {
-  KVIST_ASSIGN_OR_RETURN(const json::array* given, body.ReadArray("tools"));
-  for (size_t i = 0; given != nullptr && i < given->size(); ++i) {
-    const std::string name = Cat("tools[", i, "]");
-    if (!(*given)[i].is_object())
-      return BadParam(name, Cat("'", name, "' must be an object, not ", JsonKindName((*given)[i])));
-    const Fields tool((*given)[i].get_object(), name);
-    std::string type = "function", function_name;
-    KVIST_RETURN_IF_ERROR(tool.Read("type", type));
-    if (type != "function")
-      return tool.Bad("type", Cat("'", Shortened(type), "' is not supported; only 'function' is"));
-    KVIST_ASSIGN_OR_RETURN(const json::object* function, tool.ReadObject("function"));
-    if (function == nullptr) return tool.Bad("function", "is missing");
-    const Fields inner(*function, tool.NameOf("function"));
-    KVIST_RETURN_IF_ERROR(inner.Read("name", function_name));
-    if (function_name.empty()) return inner.Bad("name", "is missing");
-  }
-  bool offered = true;
-  if (const json::value* choice = body.Find("tool_choice"); choice != nullptr) {
-    const bool known = choice->is_string() && (choice->get_string() == "none" || choice->get_string() == "auto");
-    if (!known) return body.Bad("tool_choice", "other than 'none' and 'auto' is not supported yet");
-    offered = choice->get_string() == "auto";
-  }
-  if (given != nullptr && !given->empty() && offered) tools = json::value(*given, json::storage_ptr());
-  return absl::OkStatus();
-}
-
 }  // namespace kvist::serve::internal

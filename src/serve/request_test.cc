@@ -124,10 +124,26 @@ TEST(ChatRequest, NamesTheParameterAtFault) {
       {R"("stream":true,"stream_options":{"include_usage":1})", "stream_options.include_usage"},
       {R"("n":129)", "n"},
       {R"("n":0)", "n"},
-      {R"("response_format":{"type":"json_object"})", "response_format"},
+      {R"("response_format":{"type":"xml"})", "response_format.type"},
+      {R"("response_format":{})", "response_format.type"},
       {R"("response_format":"text")", "response_format"},
+      {R"("response_format":{"type":"json_schema"})", "response_format.json_schema"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"x"}})", "response_format.json_schema.schema"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"schema":{},"strict":1}})",
+       "response_format.json_schema.strict"},
+      {R"("grammar":5)", "grammar"},
+      {R"("grammar":"root ::= \"a\"","response_format":{"type":"json_object"})", "grammar"},
+      {R"("guided_json":"{")", "guided_json"},
+      {R"("guided_choice":["a"])", "guided_choice"},
+      {R"("reasoning_format":"xml")", "reasoning_format"},
       {R"("tool_choice":"required")", "tool_choice"},
-      {R"("tool_choice":{"type":"function"})", "tool_choice"},
+      {R"("tool_choice":"sometimes")", "tool_choice"},
+      {R"("tool_choice":5)", "tool_choice"},
+      {R"("tool_choice":{"type":"function"})", "tool_choice.function"},
+      {R"("tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice"},
+      {R"("tools":[{"function":{"name":"g"}}],"tool_choice":{"function":{"name":"f"}})", "tool_choice"},
+      {R"("tools":[{"function":{"name":"g","parameters":5}}])", "tools[0].function.parameters"},
+      {R"("parallel_tool_calls":"no")", "parallel_tool_calls"},
       {R"("functions":[])", "functions"},
       {R"("tools":{})", "tools"},
       {R"("tools":[{"type":"function"}])", "tools[0].function"},
@@ -215,6 +231,31 @@ TEST(ChatRequest, ToolChoiceNoneOffersNoTools) {
   const auto request = Chat(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none")");
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_TRUE(request->tools.is_null());
+}
+
+TEST(ChatRequest, SaysWhatTheOutputIsToBe) {
+  using Form = OutputWish::Form;
+  const auto wish = [](const char* fields) {
+    const auto request = Chat(fields);
+    EXPECT_TRUE(request.ok()) << request.status();
+    return request->options.wish;
+  };
+  EXPECT_EQ(wish(R"("response_format":{"type":"text"})").form, Form::kText);
+  EXPECT_EQ(wish(R"("response_format":{"type":"json_object"})").form, Form::kJsonObject);
+  const OutputWish schema = wish(
+      R"("response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"null"},"strict":true}})");
+  EXPECT_EQ(schema.form, Form::kSchema);
+  EXPECT_TRUE(schema.strict);
+  EXPECT_EQ(json::serialize(schema.schema), R"({"type":"null"})");
+  EXPECT_EQ(json::serialize(wish(R"("guided_json":"{\"type\":\"null\"}")").schema), R"({"type":"null"})");
+  EXPECT_EQ(wish(R"("grammar":"root ::= [a]")").text, "root ::= [a]");
+  EXPECT_EQ(wish(R"("guided_regex":"a+")").form, Form::kRegex);
+  EXPECT_FALSE(wish(R"("reasoning_format":"none")").reasoning_apart);
+  const OutputWish call = wish(
+      R"("tools":[{"function":{"name":"g"}}],"tool_choice":{"function":{"name":"g"}},"parallel_tool_calls":false)");
+  EXPECT_EQ(call.calls, OutputWish::Calls::kNamed);
+  EXPECT_EQ(call.call_name, "g");
+  EXPECT_FALSE(call.parallel_calls);
 }
 
 TEST(ChatRequest, SaltsSeparateNamespaces) {

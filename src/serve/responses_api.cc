@@ -132,7 +132,7 @@ absl::Status ReadTools(const Fields& body, ResponsesRequest& request) {
   KVIST_RETURN_IF_ERROR(body.Read("parallel_tool_calls", parallel));
   request.shown["parallel_tool_calls"] = parallel;
   if (!parallel) shaped["parallel_tool_calls"] = false;
-  return internal::ReadTools(Fields(shaped, ""), request.chat.tools);
+  return internal::ReadTools(Fields(shaped, ""), request.chat.tools, request.chat.options.wish);
 }
 
 /// "text.format", the place of response_format here.
@@ -146,8 +146,20 @@ absl::Status ReadFormat(const Fields& body, ResponsesRequest& request) {
   const Fields format(*given, "text.format");
   std::string type = "text";
   KVIST_RETURN_IF_ERROR(format.Read("type", type));
-  if (type != "text") return format.Bad("type", Cat("'", Shortened(type), "' is not supported yet; only 'text' is"));
-  return absl::OkStatus();
+  OutputWish& wish = request.chat.options.wish;
+  if (type == "text") return absl::OkStatus();
+  wish.place = "text.format";
+  if (type == "json_object") {
+    wish.form = OutputWish::Form::kJsonObject;
+    return absl::OkStatus();
+  }
+  if (type != "json_schema") return format.Bad("type", "must be text, json_object or json_schema");
+  const json::value* schema = format.Find("schema");
+  if (schema == nullptr) return format.Bad("schema", "is missing");
+  wish.form = OutputWish::Form::kSchema;
+  wish.schema = Copied(*schema);
+  wish.place = format.NameOf("schema");
+  return format.Read("strict", wish.strict);
 }
 
 absl::Status ReadReasoning(const Fields& body, ResponsesRequest& request) {

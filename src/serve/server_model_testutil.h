@@ -38,7 +38,9 @@ class ServerModelTest : public ::testing::Test {
     encoder_ = std::make_unique<ChatEncoder>(*runtime_->tokenizer, *runtime_->chat_template);
     ServedModel model{.id = "small",
                       .tokenizer = runtime_->tokenizer.get(),
-                      .context_tokens_max = runtime_->engine->context_tokens_max()};
+                      .context_tokens_max = runtime_->engine->context_tokens_max(),
+                      // Its own template knows no tools; a grammar makes it write calls all the same.
+                      .tools = DetectToolSyntax("<tool_call> <think>")};
     model.encode_chat = [](ChatTemplateInputs inputs, std::span<const uint32_t> marked) {
       return encoder_->EncodeMarked(std::move(inputs), marked);
     };

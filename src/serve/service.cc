@@ -73,6 +73,7 @@ ServedModel WithBound(ServedModel model) {
   if (model.prompt_bytes_max == 0) {
     model.prompt_bytes_max = TextBytesMax(*model.tokenizer, model.context_tokens_max);
   }
+  if (model.grammars == nullptr) model.grammars = std::make_shared<Grammars>(*model.tokenizer);
   return model;
 }
 
