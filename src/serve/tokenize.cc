@@ -69,7 +69,8 @@ absl::StatusOr<std::string> TokenizeChat(const ServedModel& model, const Fields&
   }
   ChatTemplateInputs inputs{.now_unix_s = now_unix_s};
   KVIST_RETURN_IF_ERROR(internal::ReadMessages(body, inputs.messages));
-  KVIST_RETURN_IF_ERROR(internal::ReadTools(body, inputs.tools));
+  OutputWish wish;  // A forced call changes what may follow the prompt, not the prompt.
+  KVIST_RETURN_IF_ERROR(internal::ReadTools(body, inputs.tools, wish));
   KVIST_RETURN_IF_ERROR(body.Read("add_generation_prompt", inputs.add_generation_prompt));
   const absl::StatusOr<MarkedPrompt> prompt = model.encode_chat(std::move(inputs), {});
   if (!prompt.ok()) {
