@@ -13,7 +13,7 @@ FakeExecutor::FakeExecutor(std::vector<TokenId> text, const step::ExecutorLimits
     : text_(std::move(text)), limits_(limits) {}
 
 absl::Status FakeExecutor::Submit(step::StepPlan&& plan) {
-  step::StepResult result{.id = plan.id};
+  step::StepResult result{.id = plan.id, .started_at = clock_.Now()};
   for (const step::Slice& slice : plan.slices) {
     if (!slice.sampling) continue;
     const TokenId token = text_[(slice.position + slice.tokens_count) % text_.size()];
@@ -26,6 +26,7 @@ absl::Status FakeExecutor::Submit(step::StepPlan&& plan) {
   result.plan = std::move(plan);
   ++steps_begun_;
   std::this_thread::sleep_for(std::chrono::milliseconds(1));  // An endless answer lasts for seconds.
+  result.finished_at = clock_.Now();
   std::lock_guard lock(mutex_);
   KVIST_CHECK(!result_.has_value());
   result_ = std::move(result);

@@ -47,6 +47,7 @@ class FakeExecutor final : public step::Executor {
 
   const std::vector<TokenId> text_;
   step::ExecutorLimits limits_;
+  RealClock clock_;
   std::function<void()> wake_;
   std::atomic<uint64_t> steps_begun_{0};
   std::mutex mutex_;  ///< Guards the rest.
