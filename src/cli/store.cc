@@ -16,7 +16,7 @@
 #include "cli/model_flags.h"
 #include "cli/progress.h"
 #include "kv/tier/block_store.h"
-#include "lab/store_bench.h"
+#include "lab/store_speed.h"
 #include "platform/disk_calibration.h"
 #include "platform/partial_file.h"
 #include "platform/real_disk.h"

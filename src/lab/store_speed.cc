@@ -1,4 +1,4 @@
-#include "lab/store_bench.h"
+#include "lab/store_speed.h"
 
 #include <algorithm>
 #include <cstring>
