@@ -16,15 +16,18 @@ void AddConfig(CLI::App& app, int& exit_code);
 void AddCost(CLI::App& app, int& exit_code);
 void AddEval(CLI::App& app, int& exit_code);
 void AddExplain(CLI::App& app, int& exit_code);
+void AddFrames(CLI::App& app, int& exit_code);
 void AddInspect(CLI::App& app, int& exit_code);
 void AddPerplexity(CLI::App& app, int& exit_code);
 void AddPull(CLI::App& app, int& exit_code);
 void AddReplay(CLI::App& app, int& exit_code);
 void AddRun(CLI::App& app, int& exit_code);
+void AddSchedule(CLI::App& app, int& exit_code);
 void AddServe(CLI::App& app, int& exit_code);
 void AddStore(CLI::App& app, int& exit_code);
 void AddSynth(CLI::App& app, int& exit_code);
 void AddTenantKey(CLI::App& app, int& exit_code);
 void AddTokenize(CLI::App& app, int& exit_code);
+void AddTrainLength(CLI::App& app, int& exit_code);
 
 }  // namespace kvist::cli

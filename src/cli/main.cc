@@ -29,6 +29,9 @@ int main(int argc, char** argv) {
   kvist::cli::AddPerplexity(app, exit_code);
   kvist::cli::AddSynth(app, exit_code);
   kvist::cli::AddReplay(app, exit_code);
+  kvist::cli::AddFrames(app, exit_code);
+  kvist::cli::AddSchedule(app, exit_code);
+  kvist::cli::AddTrainLength(app, exit_code);
   kvist::cli::AddExplain(app, exit_code);
   kvist::cli::AddStore(app, exit_code);
   kvist::cli::AddConfig(app, exit_code);

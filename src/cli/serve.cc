@@ -22,6 +22,7 @@
 #include "modelfile/chat_prompt.h"
 #include "platform/anonymous_memory.h"
 #include "runtime/runtime.h"
+#include "sched/length_predictor.h"
 #include "sched/policy.h"
 #include "serve/server.h"
 #include "telemetry/log.h"
@@ -38,6 +39,7 @@ struct ServeFlags {
   std::vector<std::string> api_keys;
   double drain_s = 30, forget_below = 0;
   double first_token_ms = 0, next_token_ms = 0;
+  std::string length_model;
   bool json = false, no_reuse = false;
 };
 
@@ -98,6 +100,17 @@ absl::Status Resolve(ServeFlags& flags) {
   return absl::OkStatus();
 }
 
+/// Nothing when there is no model file.
+absl::StatusOr<std::function<uint32_t(std::string_view)>> LengthPrediction(const std::string& path) {
+  if (path.empty()) return nullptr;
+  KVIST_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  absl::StatusOr<sched::LengthPredictor> predictor = sched::LengthPredictor::Parse(text);
+  if (!predictor.ok()) return Annotate(predictor.status(), path);
+  return [predictor = std::make_shared<const sched::LengthPredictor>(*std::move(predictor))](std::string_view prompt) {
+    return predictor->Predict(prompt);
+  };
+}
+
 absl::Status Serve(ServeFlags& flags) {
   KVIST_RETURN_IF_ERROR(Resolve(flags));
   KVIST_RETURN_IF_ERROR(serve::Server::CheckOptions(flags.server));
@@ -112,6 +125,7 @@ absl::Status Serve(ServeFlags& flags) {
   serve::ServedModel model = ServedModelOf(*runtime, encoder.get(), flags.served_name);
   model.forget_below = static_cast<float>(flags.forget_below);
   model.block_bytes = runtime->kv_bytes / std::max(1u, runtime->engine->Stats().kv.frames.total());
+  KVIST_ASSIGN_OR_RETURN(model.predict_output, LengthPrediction(flags.length_model));
   const std::string id = model.id;
   KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<serve::Server> server,
                          serve::Server::Create(flags.server, std::move(model), *runtime->engine, runtime->clock));
@@ -168,11 +182,15 @@ void AddSchedulingFlags(CLI::App& command, ServeFlags& flags) {
       ->check(Number(0, 3'600'000))
       ->capture_default_str();
   command
-      .add_option("--tpot-target-ms", flags.next_token_ms,
-                  "Wished time between tokens while prompts are read, for policies with deadlines; 0 = four times what "
-                  "a step without prompts takes")
+      .add_option(
+          "--tpot-target-ms", flags.next_token_ms,
+          "Wished time between tokens while prompts are read, for policies with deadlines; 0 = 150, and more when "
+          "prompts have waited long")
       ->check(Number(0, 3'600'000))
       ->capture_default_str();
+  command
+      .add_option("--length-model", flags.length_model, "File by kvist train-length: guesses how long answers will be")
+      ->check(CLI::ExistingFile);
 }
 
 void AddEngineFlags(CLI::App& command, ServeFlags& flags) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/engine.h"
+#include "sched/step_work.h"
 
 namespace kvist::engine {
 namespace {
@@ -15,14 +16,7 @@ constexpr uint32_t kPromptStep = 256;
 }  // namespace
 
 void Engine::Learn(const step::StepResult& result) {
-  sched::StepWork work;
-  for (const step::Slice& slice : result.plan.slices) {
-    uint32_t view = 0;
-    for (uint32_t i = 0; i < slice.segments_count; ++i) {
-      view += result.plan.segments[slice.segments_begin + i].tokens_count;
-    }
-    work.Add(slice.tokens_count, view - slice.tokens_count, slice.sampling.has_value());
-  }
+  const sched::StepWork work = sched::WorkOf(result.plan);
   const int64_t step_ns = result.finished_at - result.started_at;
   step_time_.Observe(work, step_ns);
   if (!prompts_cut_ || work.prompt_tokens == 0) return;

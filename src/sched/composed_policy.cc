@@ -62,9 +62,16 @@ class ComposedPolicy final : public SchedulerPolicy {
 
   void SumDecodes(StepFacts& facts) {
     urgent_ = UINT8_MAX;
+    TimeNs oldest = facts.now;
     for (const RequestView& view : running_) {
-      if (IsDecode(view)) urgent_ = std::min(urgent_, view.priority);
+      if (IsDecode(view)) {
+        urgent_ = std::min(urgent_, view.priority);
+      } else {
+        oldest = std::min(oldest, view.arrived_at);
+      }
     }
+    for (const RequestView& view : waiting_) oldest = std::min(oldest, view.arrived_at);
+    facts.prompt_wait_ns = facts.now - oldest;
     StepWork work;
     for (const RequestView& view : running_) {
       if (!IsDecode(view)) continue;
@@ -138,9 +145,8 @@ class ComposedPolicy final : public SchedulerPolicy {
       const uint32_t tokens = fits + (below - fits) / 2;
       (InTime(view, tokens) ? fits : below) = tokens;
     }
-    const uint32_t block = std::min(most, left_.block_tokens);
-    if (fits >= block) return fits;
-    return first_prompt_ ? block : 0;
+    if (first_prompt_) return std::max(fits, 1u);
+    return fits >= std::min(most, left_.block_tokens) ? fits : 0;  // Crumbs of many prompts end none of them.
   }
 
   // Memory.

@@ -33,6 +33,7 @@ struct StepFacts {
   uint32_t decodes = 0;                ///< Requests of the step that give their next token.
   double decode_ns = 0;                ///< Predicted for a step with the most urgent of these alone.
   TimeNs next_token_due = kTimeNever;  ///< The earliest of theirs.
+  int64_t prompt_wait_ns = 0;          ///< Since the oldest of the prompts came.
 };
 
 /// Of one step.
@@ -41,7 +42,7 @@ struct StepLimit {
   uint32_t step_tokens = UINT32_MAX;     ///< Of all prompts together.
   uint32_t prompts = UINT32_MAX;
   /// Predicted time of the whole step. Less urgent decodes are left out where they would exceed it. The first prompt
-  /// goes on by a block all the same, so that it comes to an end.
+  /// goes on by a token all the same.
   double step_ns = std::numeric_limits<double>::infinity();
 };
 

@@ -12,9 +12,13 @@ namespace kvist::sched {
 namespace {
 
 constexpr int64_t kFirstTokenNs = 5'000'000'000;  // Without a deadline.
-/// Without a deadline of tokens, a step with prompts may take so many times one without.
+/// Without a deadline of tokens, a step with prompts may take so long (tokens come faster than people read), or so many
+/// times as long as one without, or so much of what the oldest prompt has waited: small chunks read prompts at a lower
+/// pace, and when they pile up everybody is better off with large ones.
+constexpr double kPatienceNs = 150e6;
 constexpr double kStretch = 4;
-/// Whatever tokens are wished for: prompts get a part of the time, or one client could keep all others from starting.
+constexpr double kWaitShare = 0.1;
+/// Whatever tokens are wished for: prompts get a fifth of the time, or one client could keep all others from starting.
 constexpr double kStretchMin = 1.25;
 /// So many mean errors of the prediction are kept free.
 constexpr double kMargin = 2;
@@ -29,8 +33,10 @@ Rank RankByDeadline(const RequestView& view, const StepFacts& /*facts*/) {
 StepLimit LimitByDeadline(const StepFacts& facts) {
   StepLimit limit{.step_tokens = facts.options.chunk_tokens_max, .prompts = facts.options.prefills_max};
   if (facts.decodes == 0) return limit;
-  const double allowed = facts.next_token_due == kTimeNever ? kStretch * facts.decode_ns
-                                                            : static_cast<double>(facts.next_token_due - facts.now);
+  const double allowed =
+      facts.next_token_due == kTimeNever
+          ? std::max({kPatienceNs, kStretch * facts.decode_ns, kWaitShare * static_cast<double>(facts.prompt_wait_ns)})
+          : static_cast<double>(facts.next_token_due - facts.now);
   limit.step_ns =
       std::max(allowed / (1 + kMargin * std::min(facts.budget.cost.error_ratio, 0.5)), kStretchMin * facts.decode_ns);
   return limit;

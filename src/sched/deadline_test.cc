@@ -49,15 +49,39 @@ TEST(DeadlinePolicy, TheChunkIsTheLargestThatKeepsTheNextTokenInTime) {
   EXPECT_LE(StepNs(decision, views, budget.cost), 160e6 / 1.4);
 }
 
-TEST(DeadlinePolicy, PromptsGoOnByABlockWhenNoDeadlineCanBeKept) {
+TEST(DeadlinePolicy, PromptsGetAFifthOfTheTimeWhenNoDeadlineCanBeKept) {
   auto policy = NewDeadlinePolicy({});
   StepDecision decision;
   std::vector<RequestView> running{View(1, 1001, 1000), View(2, 4000, 500), View(3, 4000, 500)};
   running[0].next_token_due = TimeNs{0};  // Long past.
   policy->Decide(running, {}, kLarge, TimeNs{1'000'000'000}, decision);
   EXPECT_EQ(TokensOf(decision, 1), 1u);
-  EXPECT_EQ(TokensOf(decision, 2), 16u);
+  EXPECT_EQ(TokensOf(decision, 2), 1u);
   EXPECT_EQ(TokensOf(decision, 3), 0u);
+  for (uint64_t id = 4; id <= 8; ++id) running.push_back(View(id, 1001, 1000));
+  StepDecision decodes;
+  for (const RequestView& view : running) {
+    if (view.tokens_known == 1001) decodes.advance.push_back({view.id, 1});
+  }
+  policy->Decide(running, {}, kLarge, TimeNs{1'000'000'000}, decision);
+  const double alone = StepNs(decodes, running, kLarge.cost), step = StepNs(decision, running, kLarge.cost);
+  EXPECT_GT(step, 1.15 * alone);
+  EXPECT_LE(step, 1.25 * alone);
+}
+
+TEST(DeadlinePolicy, WithoutAWishChunksGrowWithTheWait) {
+  auto policy = NewDeadlinePolicy({.chunk_tokens_max = 512});
+  StepDecision decision;
+  std::vector<RequestView> running{View(1, 1001, 1000), View(2, 4000, 500)};
+  const auto chunk_after = [&](int64_t wait_ms) {
+    policy->Decide(running, {}, kLarge, TimeNs{wait_ms * 1'000'000}, decision);
+    return TokensOf(decision, 2);
+  };
+  const uint32_t soon = chunk_after(0);
+  EXPECT_LT(soon, 200u);
+  EXPECT_EQ(chunk_after(1400), soon);
+  EXPECT_GT(chunk_after(3000), soon + 50);
+  EXPECT_EQ(chunk_after(60'000), 511u);
 }
 
 TEST(DeadlinePolicy, WithoutDecodesAChunkIsReadByAFewPrompts) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 namespace kvist::sched {
 
@@ -36,6 +37,8 @@ struct StepWork {
 struct StepCost {
   static constexpr uint32_t kFewRows = 32, kSomeRows = 256;
   enum Kind : uint8_t { kStep, kFirstRow, kNextRow, kLaterRow, kSampled, kDecodeKey, kPromptPair, kKinds };
+  static constexpr std::array<std::string_view, kKinds> kKindNames = {
+      "step", "first_row", "next_row", "later_row", "sampled_token", "decode_key", "prompt_pair"};
   using Amounts = std::array<double, kKinds>;
 
   /// Until anything was measured: a model of some hundred million weights on two cores.

@@ -116,6 +116,15 @@ void AddRetained(const MessageMarks& marks, const MarkedPrompt& prompt, std::spa
   }
 }
 
+/// What the user asked last.
+std::string_view LastQuestion(const boost::json::array& messages) {
+  for (size_t i = messages.size(); i-- > 0;) {
+    const boost::json::object& message = messages[i].get_object();
+    if (message.at("role").as_string() == "user") return message.at("content").as_string();
+  }
+  return {};
+}
+
 }  // namespace
 
 size_t TextBytesMax(const Tokenizer& tokenizer, uint32_t tokens) {
@@ -152,6 +161,7 @@ absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, const PastS
   }
   const OutputWish wish = std::move(request.options.wish);
   const boost::json::value tools = request.tools;
+  const uint32_t predicted = model.predict_output ? model.predict_output(LastQuestion(request.messages)) : 0;
   ChatTemplateInputs inputs{.messages = std::move(request.messages),
                             .tools = std::move(request.tools),
                             .extra = std::move(request.template_extra),
@@ -194,6 +204,7 @@ absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, const PastS
   generation.shown_controls = rules.syntax == nullptr ? std::vector<TokenId>() : rules.syntax->controls;
   prepared.syntax = std::move(rules.syntax);
   generation.ops = std::move(history.ops);
+  generation.output_tokens_predicted = predicted;
   prepared.session = session;
   if (forget_below == 0) return prepared;
   for (const TurnMessage& message : turn.messages) {
@@ -234,6 +245,9 @@ absl::StatusOr<PreparedRequest> EncodeCompletion(const ServedModel& model, Compl
   prepared.generations.push_back(Assemble(model, request.options, std::move(prompt)));
   prepared.generations[0].constraint = std::move(rules.constraint);
   prepared.generations[0].shown_controls.clear();
+  if (text != nullptr && model.predict_output) {
+    prepared.generations[0].output_tokens_predicted = model.predict_output(*text);
+  }
   return prepared;
 }
 

@@ -49,6 +49,9 @@ struct ServedModel {
   std::string no_chat_because;  ///< Said to users when encode_chat is empty.
   /// Bytes of the text that encode_chat would tokenize; asked only about large requests. May be empty.
   std::function<absl::StatusOr<size_t>(const ChatTemplateInputs&)> chat_bytes;
+  /// Output tokens that the text of a prompt (of a chat, its last message by the user) lets expect; 0 = cannot tell.
+  /// Called from several threads. May be empty.
+  std::function<uint32_t(std::string_view)> predict_output;
   uint32_t context_tokens_max = 0;  ///< Prompt and output together.
   int64_t created_unix_s = 0;
   std::string fingerprint;

@@ -91,6 +91,10 @@ void ServeMetrics::CollectEngine(std::vector<Sample>& out) const {
   add("kvist_step_seconds_total", "Time of all steps.", kCounter, count(stats.step_ns) * 1e-9);
   add("kvist_step_time_error_ratio", "Mean error of predicted step times of late; 0.1 = a tenth.", kGauge,
       stats.step_cost.error_ratio);
+  for (size_t kind = 0; kind < sched::StepCost::kKinds; ++kind) {
+    add("kvist_step_price_ns", "What work in a step costs as learnt so far, by kind.", kGauge, stats.step_cost.ns[kind],
+        {{"kind", std::string(sched::StepCost::kKindNames[kind])}});
+  }
   const char* blocks_help = "KV blocks by state.";
   add("kvist_kv_blocks", blocks_help, kGauge, count(frames.free), {{"state", "free"}});
   add("kvist_kv_blocks", blocks_help, kGauge, count(frames.cached), {{"state", "cached"}});

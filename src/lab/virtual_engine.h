@@ -1,0 +1,78 @@
+#pragma once
+
+/// @file
+/// An engine on a machine that is nothing but prices, in virtual time; what replays of schedules share. Threads: none
+/// shared.
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+
+#include "base/check.h"
+#include "engine/engine.h"
+#include "kv/kv_memory.h"
+#include "lab/virtual_executor.h"
+#include "modelfile/tokenizer.h"
+#include "sched/policy.h"
+
+namespace kvist::lab {
+
+struct VirtualEngineOptions {
+  std::string_view policy = sched::kDefaultPolicy;
+  sched::PolicyOptions policy_options;
+  engine::EngineOptions engine;
+  VirtualMachine machine;
+  uint32_t blocks = 1 << 14;
+  uint32_t requests_max = 16, tokens_per_step_max = 512;
+  bool reuse = true;
+};
+
+/// To be run to its end, Advance(INT64_MAX) = false, before it goes.
+class VirtualEngine {
+ public:
+  /// REQUIRES: the policy is known.
+  VirtualEngine(const Tokenizer& tokenizer, VirtualEngineOptions options) {
+    const std::vector<TokenId> letter = tokenizer.Encode("a", {.add_special = false});
+    const sched::PolicyEntry* policy = sched::FindPolicy(options.policy);
+    KVIST_CHECK(policy != nullptr && !letter.empty());
+    options.machine.token = letter.front();
+    options.engine.waiting_max = UINT32_MAX;
+    memory_ =
+        std::make_unique<kv::KvMemory>(kv::KvMemoryOptions{.frames_count = options.blocks, .reuse = options.reuse});
+    executor_ =
+        std::make_unique<VirtualExecutor>(step::ExecutorLimits{.tokens_per_step_max = options.tokens_per_step_max,
+                                                               .slices_per_step_max = options.requests_max,
+                                                               .block_tokens = kv::kBlockTokens,
+                                                               .vocab_size = tokenizer.vocab_size(),
+                                                               .context_tokens_max = kContextMax},
+                                          options.machine, clock_);
+    policy_ = policy->make(options.policy_options);
+    engine_ = std::make_unique<engine::Engine>(*executor_, *memory_, *policy_, tokenizer, clock_, options.engine);
+  }
+
+  engine::Engine& engine() { return *engine_; }
+  int64_t now_ns() const { return clock_.Now().value; }
+
+  /// Runs until nothing more happens at this instant, then goes to the next at which something does.
+  /// @param next_ns  when the caller has something to do; INT64_MAX = never
+  /// @return false when there is no next instant.
+  bool Advance(int64_t next_ns) {
+    while (engine_->RunOnce()) {
+    }
+    if (const auto done = executor_->NextCompletion()) next_ns = std::min(next_ns, done->value);
+    if (next_ns == INT64_MAX) return false;
+    clock_.AdvanceTo(TimeNs{std::max(next_ns, now_ns())});
+    return true;
+  }
+
+ private:
+  static constexpr uint32_t kContextMax = 1u << 20;
+
+  VirtualClock clock_;
+  std::unique_ptr<kv::KvMemory> memory_;
+  std::unique_ptr<VirtualExecutor> executor_;
+  std::unique_ptr<sched::SchedulerPolicy> policy_;
+  std::unique_ptr<engine::Engine> engine_;
+};
+
+}  // namespace kvist::lab

@@ -1,0 +1,69 @@
+#pragma once
+
+/// @file
+/// How many sessions of periodic frames fit: each sends a frame every period, and it must be answered before the next
+/// one comes. The number is found while they run: a session more is let in while the slowest answers leave room for it.
+/// That works because the state of a session is bounded, so that the time of an answer says how loaded the machine is;
+/// where it grows for ever, answers are quick until memory is full, and then none is. Pure. Threads: one. Non-goals:
+/// order of requests (policies do that), the bound itself (a window of the view).
+/// Source: Metronome (P23).
+
+#include <algorithm>
+#include <cstdint>
+
+namespace kvist::sched {
+
+struct FrameAdmissionOptions {
+  double load_max = 0.8;         ///< Of a period, what the slowest answers may take.
+  uint32_t settle_frames = 16;   ///< Of each session, after a session came, before another may.
+  uint32_t retry_frames = 1000;  ///< Of all sessions without a miss, before a number that missed is tried again.
+};
+
+class FrameAdmission {
+ public:
+  explicit FrameAdmission(const FrameAdmissionOptions& options = {}) : options_(options) {}
+
+  /// @param frame_share  predicted time of one frame alone, as a share of its period
+  bool MayOpen(double frame_share) const {
+    if (sessions_ >= sessions_max_) return false;
+    if (sessions_ == 0) return frame_share <= options_.load_max;
+    if (settled_ < uint64_t{options_.settle_frames} * sessions_) return false;
+    return load_ + std::min(frame_share, load_ / sessions_) <= options_.load_max;
+  }
+  void Open() {
+    ++sessions_;
+    settled_ = 0;
+  }
+  /// REQUIRES: an Open for it.
+  void Close() { --sessions_; }
+
+  /// A frame was answered after `answer_ns`; more than its period = it missed its deadline.
+  void Observe(int64_t answer_ns, int64_t period_ns) {
+    const double share = static_cast<double>(answer_ns) / static_cast<double>(period_ns);
+    load_ += (share > load_ ? kRise : kFall) * (share - load_);
+    ++settled_;
+    if (answer_ns > period_ns) {
+      ++misses_;
+      since_miss_ = 0;
+      sessions_max_ = std::max(sessions_, 2u) - 1;  // So many are too many.
+    } else if (++since_miss_ % options_.retry_frames == 0 && sessions_max_ != UINT32_MAX) {
+      ++sessions_max_;
+    }
+  }
+
+  uint32_t sessions() const { return sessions_; }
+  double load() const { return load_; }  ///< What slow answers take of their period, of late.
+  uint64_t misses() const { return misses_; }
+
+ private:
+  static constexpr double kRise = 0.3, kFall = 0.02;  // Quick to see slow answers, slow to forget them.
+
+  const FrameAdmissionOptions options_;
+  uint32_t sessions_ = 0, sessions_max_ = UINT32_MAX;
+  double load_ = 0;
+  uint64_t settled_ = 0;     ///< Frames since a session came.
+  uint64_t since_miss_ = 0;  ///< Frames.
+  uint64_t misses_ = 0;
+};
+
+}  // namespace kvist::sched

@@ -1,0 +1,59 @@
+#include "sched/frame_admission.h"
+
+#include <gtest/gtest.h>
+
+namespace kvist::sched {
+namespace {
+
+constexpr int64_t kPeriod = 100'000'000;
+
+/// Sessions whose frames take the longer the more there are.
+uint32_t Found(FrameAdmission& admission, double share_each, int rounds = 400) {
+  for (int round = 0; round < rounds; ++round) {
+    if (admission.MayOpen(share_each)) admission.Open();
+    for (uint32_t i = 0; i < admission.sessions(); ++i) {
+      admission.Observe(static_cast<int64_t>(share_each * admission.sessions() * kPeriod), kPeriod);
+    }
+  }
+  return admission.sessions();
+}
+
+TEST(FrameAdmission, FindsTheNumberThatFits) {
+  for (const double share : {0.02, 0.1, 0.3, 0.5}) {
+    FrameAdmission admission;
+    const uint32_t found = Found(admission, share, 2000);
+    EXPECT_LE(share * found, 0.8001) << share;
+    EXPECT_GT(share * (found + 1), 0.8) << share;
+    EXPECT_EQ(admission.misses(), 0u);
+  }
+}
+
+TEST(FrameAdmission, RefusesAFrameThatIsTooLongAlone) {
+  EXPECT_FALSE(FrameAdmission().MayOpen(0.9));
+}
+
+TEST(FrameAdmission, ANumberThatMissedIsNotTriedAgainSoon) {
+  FrameAdmission admission({.retry_frames = 100});
+  Found(admission, 0.1);
+  const uint32_t before = admission.sessions();
+  admission.Observe(2 * kPeriod, kPeriod);
+  admission.Close();
+  for (int i = 0; i < 99; ++i) {
+    EXPECT_FALSE(admission.MayOpen(0.01)) << i;
+    admission.Observe(kPeriod / 10, kPeriod);
+  }
+  for (int i = 0; i < 300; ++i) admission.Observe(kPeriod / 10, kPeriod);
+  EXPECT_TRUE(admission.MayOpen(0.01));
+  EXPECT_LT(admission.sessions(), before);
+}
+
+TEST(FrameAdmission, WaitsUntilANewSessionShows) {
+  FrameAdmission admission({.settle_frames = 4});
+  admission.Open();
+  EXPECT_FALSE(admission.MayOpen(0.01));
+  for (int i = 0; i < 4; ++i) admission.Observe(kPeriod / 100, kPeriod);
+  EXPECT_TRUE(admission.MayOpen(0.01));
+}
+
+}  // namespace
+}  // namespace kvist::sched
