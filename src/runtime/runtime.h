@@ -33,7 +33,7 @@ struct RuntimeOptions {
   uint32_t requests_max = 64;  ///< Running at once.
   uint32_t waiting_max = 1024;
   std::string policy{sched::kDefaultPolicy};
-  uint32_t prefills_max = 4;  ///< Prompts that are read in one step, where the policy bounds it.
+  uint32_t prefills_max = 16;  ///< Prompts that are read in one step, where the policy bounds it.
   /// Wished times from arrival to first token, and from token to token; 0 = none, as the policy sees fit.
   int64_t first_token_ns = 0, next_token_ns = 0;
   bool reuse = true;           ///< Keep finished KV blocks for later prompts.
