@@ -73,8 +73,8 @@ void Engine::Cancel(RequestId id) {
   Call([this, id] { ApplyCancel(id); });
 }
 
-void Engine::Inspect(std::function<void(const MemorySnapshot&)> receive) {
-  Call([this, receive = std::move(receive)] { receive(TakeMemorySnapshot()); });
+void Engine::Inspect(SnapshotDetail detail, std::function<void(const MemorySnapshot&)> receive) {
+  Call([this, detail, receive = std::move(receive)] { receive(TakeMemorySnapshot(detail)); });
 }
 
 void Engine::Snapshot(RequestId id, std::function<void(std::optional<Capsule>)> receive) {
@@ -84,17 +84,20 @@ void Engine::Snapshot(RequestId id, std::function<void(std::optional<Capsule>)> 
   });
 }
 
-MemorySnapshot Engine::TakeMemorySnapshot() const {
-  MemorySnapshot snapshot{
-      .figures = memory_.Figures(), .now = clock_.Now(), .nodes = memory_.Describe(), .requests = {}};
+MemorySnapshot Engine::TakeMemorySnapshot(SnapshotDetail detail) const {
+  MemorySnapshot snapshot{.figures = memory_.Figures(), .now = clock_.Now(), .nodes = {}, .requests = {}};
+  if (detail == SnapshotDetail::kWithNodes) snapshot.nodes = memory_.Describe();
   for (const auto* list : {&running_, &waiting_}) {
     for (const auto& request : *list) {
       RequestMemory entry{.id = request->id,
                           .tenant = request->input.tenant,
                           .tokens_known = request->known(),
                           .tokens_computed = request->computed,
+                          .tokens_prompt = request->usage.prompt_tokens,
+                          .tokens_output = request->usage.output_tokens,
                           .tokens_cached = request->usage.cached_tokens,
                           .running = list == &running_,
+                          .preempted = request->trace.preempted_since != kTimeNever,
                           .age_s = Seconds(clock_.Now() - request->arrived_at)};
       if (request->has_memory) {
         std::vector<kv::Segment> view;

@@ -24,6 +24,7 @@
 #include "engine/memory_snapshot.h"
 #include "engine/metering.h"
 #include "engine/request.h"
+#include "engine/step_log.h"
 #include "kv/kv_memory.h"
 #include "modelfile/tokenizer.h"
 #include "sched/policy.h"
@@ -73,7 +74,7 @@ class Engine {
 
   /// Calls `receive` on the engine thread, soon, between two looks at the executor; not after Stop has returned. Any
   /// thread.
-  void Inspect(std::function<void(const MemorySnapshot&)> receive);
+  void Inspect(SnapshotDetail detail, std::function<void(const MemorySnapshot&)> receive);
 
   /// As Inspect, with the state of a request as it is then, which goes on undisturbed; nullopt when there is no such
   /// request (any more). Any thread.
@@ -95,6 +96,7 @@ class Engine {
   /// Longest prompt and output together. The smaller of the model's context and the KV memory.
   uint32_t context_tokens_max() const { return context_tokens_max_; }
   EngineStats Stats() const;
+  const StepLog& step_log() const { return step_log_; }
 
   /// How long a request that came now would wait until its prompt is read and its first token is there, in nanoseconds:
   /// an estimate from the queue and the pace of late, as if nobody was overtaken. Any thread; cheap.
@@ -127,6 +129,7 @@ class Engine {
   sched::RequestView ViewOf(const Request& request) const;
   void Begin(Request& request);
   void TraceBegin(Request& request);
+  void TraceStep(Request& request, const step::StepResult& result, const step::Slice& slice);
   std::shared_ptr<const RequestTrace> TraceAtEnd(const Request& request) const;
   bool YieldPins(const Request& request);
   void EndMemory(Request& request, bool may_pin);
@@ -155,7 +158,7 @@ class Engine {
   bool CancelAll();
   void FailAll(const absl::Status& status);
   void PublishStats();
-  MemorySnapshot TakeMemorySnapshot() const;
+  MemorySnapshot TakeMemorySnapshot(SnapshotDetail detail) const;
   Request* FindRequest(RequestId id);
   void Loop();
 
@@ -176,6 +179,8 @@ class Engine {
   step::StepPlan plan_;
   bool in_flight_ = false;
   uint64_t next_step_ = 0;
+  StepRecord record_;  ///< Of the step under way.
+  StepLog step_log_;
   EngineStats work_;  ///< Counters as the engine thread sees them.
   absl::flat_hash_map<RequestId, Request*> by_id_;
   sched::StepTimeModel step_time_;

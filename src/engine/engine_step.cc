@@ -47,6 +47,10 @@ bool Engine::TakeResult() {
     ++sampled;
     if (sampling->want_logprobs) logprobs += 1 + sampling->logprobs_count;
   }
+  record_.id = result.id;
+  record_.started_at = result.started_at;
+  record_.finished_at = result.finished_at;
+  step_log_.Add(record_);
   plan_ = std::move(result.plan);
   executor_.Recycle(std::move(result));
   return true;
@@ -62,7 +66,7 @@ void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, ui
   request->computed += slice.commit_count;
   work_.computed_tokens += slice.commit_count;
   tenant_share_.Charge(request->input.tenant, slice.commit_count + (slice.sampling ? 1 : 0));
-  request->trace.AddStep(result, slice.commit_count);
+  TraceStep(*request, result, slice);
   MeterStep(result, slice, *request->meter);
   if (request->cancelled) return Finish(request->id, FinishReason::kCancelled);
   if (!slice.sampling) return TellProgress(*request);
@@ -102,6 +106,7 @@ void Engine::Preempt(Request& request) {
   request.lost_tokens = std::exchange(request.computed, 0);
   ++request.trace.preemptions;
   ++request.meter->preemptions;
+  record_.preempted.push_back(request.id);
   request.trace.preempted_since = clock_.Now();
   SetBlocksSpared(request);  // The text has grown.
   ++work_.preemptions;

@@ -23,6 +23,18 @@ void Engine::TraceBegin(Request& request) {
   trace.reused = memory_.ReusedParts(request.id);
 }
 
+/// The tokens of `slice` are computed, and nothing has been sampled yet.
+void Engine::TraceStep(Request& request, const step::StepResult& result, const step::Slice& slice) {
+  request.trace.AddStep(result, slice.commit_count);
+  // What a preempted request reads again of its own output is reading.
+  const uint32_t decoded = slice.sampling && request.output_count() > 0 ? std::min(slice.commit_count, 1u) : 0;
+  const bool first = request.trace.steps == 1;
+  record_.parts.push_back({.request = request.id,
+                           .prefill_tokens = slice.commit_count - decoded,
+                           .decode_tokens = decoded,
+                           .waited_ns = first ? std::max<int64_t>(result.started_at - request.arrived_at, 0) : 0});
+}
+
 std::shared_ptr<const RequestTrace> Engine::TraceAtEnd(const Request& request) const {
   auto trace = std::make_shared<RequestTrace>(request.trace);
   trace->id = request.id;

@@ -361,6 +361,7 @@ RetainOutcome KvMemory::End(RequestId id, const Farewell& farewell) {
   // Deepest first: a block is then always forgotten before the blocks that it follows.
   VisitFrames(sequence, [&](FrameId frame) { sequence.held_block_ns += Release(frame); });
   outcome.held_block_ns = sequence.held_block_ns;
+  tree_.Touch(sequence.anchor, farewell.now);
   tree_.Unanchor(sequence.anchor);
   spans_.SetWritten(sequence.tail, farewell.now);
   spans_.Release(sequence.tail);

@@ -193,6 +193,7 @@ NodeId PrefixTree::Cut(NodeId id, uint32_t blocks) {
   lower.parent = upper_index;
   upper.high_below = lower.high_below;
   upper.pinned_below = lower.pinned_below;
+  upper.used_at = lower.used_at;
   for (uint32_t block = 0; block < blocks; ++block) {
     const FrameId frame = FrameOf({NodeId{upper_index}, 0}, block);
     if (frame == kNoFrame) continue;
@@ -291,6 +292,12 @@ void PrefixTree::Unanchor(NodeId node) {
   --nodes_[node.value].anchors;
   AddKeepers(node.value, -1);
   RemoveTrailingHoles(node.value);
+}
+
+void PrefixTree::Touch(NodeId node, TimeNs now) {
+  for (uint32_t index = node.value; index != kNone; index = nodes_[index].parent) {
+    nodes_[index].used_at = std::max(nodes_[index].used_at, now);
+  }
 }
 
 void PrefixTree::SetOwner(FrameId frame, uint32_t node, uint32_t block) {
@@ -467,7 +474,8 @@ std::vector<PrefixTree::NodeView> PrefixTree::Nodes() const {
                      .anchors = node.anchors,
                      .low = node.low,
                      .high = node.high,
-                     .pinned = node.pinned});
+                     .pinned = node.pinned,
+                     .used_at = node.used_at});
       order.insert(order.end(), node.children.begin(), node.children.end());
     }
   }

@@ -89,6 +89,8 @@ class PrefixTree {
   /// An anchored node stays, whatever happens to its frames.
   void Anchor(NodeId node);
   void Unanchor(NodeId node);
+  /// Somebody used the text that ends with `node`, up to now.
+  void Touch(NodeId node, TimeNs now);
 
   /// Adds one block that follows `anchor`, on which the caller holds an anchor that moves to the result's node.
   /// @param text  of the block alone: 1..kBlockTokens tokens; operations with `at` in the block.
@@ -149,6 +151,7 @@ class PrefixTree {
     uint64_t cache_namespace;
     uint32_t text_begin, tokens, blocks, holes, ops, anchors;
     uint32_t low, high, pinned;  ///< Blocks of these classes.
+    TimeNs used_at;              ///< A sequence that had it ended last.
   };
   /// Every node but the roots, parents first.
   std::vector<NodeView> Nodes() const;
@@ -170,6 +173,7 @@ class PrefixTree {
     uint32_t resident = 0;
     uint32_t low = 0, high = 0, pinned = 0;     ///< Own blocks of these classes.
     uint32_t high_below = 0, pinned_below = 0;  ///< Nodes with such blocks in the subtree, this one included.
+    TimeNs used_at{0};
 
     bool is_root() const { return parent == kNone; }
     uint32_t blocks() const { return static_cast<uint32_t>((tokens.size() + kBlockTokens - 1) / kBlockTokens); }

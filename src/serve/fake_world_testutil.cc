@@ -9,8 +9,8 @@
 
 namespace kvist::serve {
 
-FakeExecutor::FakeExecutor(std::vector<TokenId> text, const step::ExecutorLimits& limits)
-    : text_(std::move(text)), limits_(limits) {}
+FakeExecutor::FakeExecutor(std::vector<TokenId> text, const step::ExecutorLimits& limits, const Clock& clock)
+    : text_(std::move(text)), limits_(limits), clock_(clock) {}
 
 absl::Status FakeExecutor::Submit(step::StepPlan&& plan) {
   step::StepResult result{.id = plan.id, .started_at = clock_.Now()};
@@ -85,16 +85,17 @@ FakeWorld::FakeWorld(const FakeWorldOptions& options) {
   KVIST_CHECK(made.ok());
   tokenizer = *std::move(made);
   const uint32_t context = options.context_tokens_max;
+  const Clock& clock = options.clock != nullptr ? *options.clock : real_clock;
   std::vector<TokenId> text = tokenizer->Encode(kFakeText, {.add_special = false});
-  executor =
-      std::make_unique<FakeExecutor>(std::move(text), step::ExecutorLimits{.tokens_per_step_max = 512,
-                                                                           .slices_per_step_max = options.requests_max,
-                                                                           .block_tokens = kv::kBlockTokens,
-                                                                           .vocab_size = tokenizer->vocab_size(),
-                                                                           .context_tokens_max = context});
+  executor = std::make_unique<FakeExecutor>(std::move(text),
+                                            step::ExecutorLimits{.tokens_per_step_max = 512,
+                                                                 .slices_per_step_max = options.requests_max,
+                                                                 .block_tokens = kv::kBlockTokens,
+                                                                 .vocab_size = tokenizer->vocab_size(),
+                                                                 .context_tokens_max = context},
+                                            clock);
   memory = std::make_unique<kv::KvMemory>(kv::KvMemoryOptions{.frames_count = 4 * context / kv::kBlockTokens});
   policy = sched::NewChunkedPolicy({});
-  const Clock& clock = options.clock != nullptr ? *options.clock : real_clock;
   engine = std::make_unique<engine::Engine>(*executor, *memory, *policy, *tokenizer, clock,
                                             engine::EngineOptions{.waiting_max = options.waiting_max});
   ServedModel model{.id = "fake",

@@ -27,7 +27,7 @@ namespace kvist::serve {
 /// "Samples" the tokens of a text over and over, by position. Threads as step::Executor; Hold and Release from any.
 class FakeExecutor final : public step::Executor {
  public:
-  FakeExecutor(std::vector<TokenId> text, const step::ExecutorLimits& limits);
+  FakeExecutor(std::vector<TokenId> text, const step::ExecutorLimits& limits, const Clock& clock);
 
   void Hold() { SetGate(false); }  ///< Steps that finish from now on are kept back.
   void Release() { SetGate(true); }
@@ -47,7 +47,7 @@ class FakeExecutor final : public step::Executor {
 
   const std::vector<TokenId> text_;
   step::ExecutorLimits limits_;
-  RealClock clock_;
+  const Clock& clock_;
   std::function<void()> wake_;
   std::atomic<uint64_t> steps_begun_{0};
   std::mutex mutex_;  ///< Guards the rest.

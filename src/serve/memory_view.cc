@@ -13,10 +13,12 @@ namespace json = boost::json;
 
 namespace {
 
-json::array RequestsOf(const engine::MemorySnapshot& snapshot) {
+json::array RequestsOf(const engine::MemorySnapshot& snapshot, const RequestLog& log, const Tenants& tenants) {
   json::array out;
   for (const engine::RequestMemory& request : snapshot.requests) {
     out.push_back({{"id", request.id.value},
+                   {"request", log.NameOf(request.id)},
+                   {"tenant", tenants.NameOf(request.tenant)},
                    {"state", request.running ? "running" : "waiting"},
                    {"tokens", request.tokens_known},
                    {"computed", request.tokens_computed},
@@ -61,6 +63,7 @@ json::array NodesOf(const engine::MemorySnapshot& snapshot) {
                    {"holes", node.holes},
                    {"operations", node.ops},
                    {"sequences", node.anchors},
+                   {"idle_s", node.used_at == TimeNs{0} ? json::value() : Seconds(snapshot.now - node.used_at)},
                    {"retention", RetentionOf(snapshot, text)}});
   }
   return out;
@@ -68,7 +71,8 @@ json::array NodesOf(const engine::MemorySnapshot& snapshot) {
 
 }  // namespace
 
-std::string TenantMemoryBody(const engine::MemorySnapshot& snapshot, TenantId tenant, uint64_t cache_namespace) {
+std::string TenantMemoryBody(const engine::MemorySnapshot& snapshot, const RequestLog& log, const Tenants& tenants,
+                             TenantId tenant, uint64_t cache_namespace) {
   engine::MemorySnapshot own{.figures = {}, .now = snapshot.now, .nodes = {}, .requests = {}};
   uint64_t blocks = 0;
   for (const engine::RequestMemory& request : snapshot.requests) {
@@ -82,12 +86,20 @@ std::string TenantMemoryBody(const engine::MemorySnapshot& snapshot, TenantId te
   return json::serialize(json::object{{"object", "kvist.memory"},
                                       {"block_tokens", kv::kBlockTokens},
                                       {"own_blocks", blocks},
-                                      {"requests", RequestsOf(own)},
+                                      {"requests", RequestsOf(own, log, tenants)},
                                       {"nodes_total", own.nodes.size()},
                                       {"nodes", NodesOf(own)}});
 }
 
-std::string MemoryBody(const engine::MemorySnapshot& snapshot) {
+json::object BlocksObject(const kv::FrameCounts& frames) {
+  return {{"total", frames.total()},
+          {"free", frames.free},
+          {"cached", frames.cached},
+          {"pinned", frames.pinned},
+          {"referenced", frames.referenced}};
+}
+
+std::string MemoryBody(const engine::MemorySnapshot& snapshot, const RequestLog& log, const Tenants& tenants) {
   const kv::MemoryFigures& figures = snapshot.figures;
   const kv::FrameCounts& frames = figures.frames;
   const kv::KvMemoryStats& stats = figures.totals;
@@ -95,11 +107,8 @@ std::string MemoryBody(const engine::MemorySnapshot& snapshot) {
   const json::object body = {
       {"object", "kvist.memory"},
       {"block_tokens", kv::kBlockTokens},
-      {"blocks",
-       {{"total", frames.total()},
-        {"free", frames.free},
-        {"cached", frames.cached},
-        {"referenced", frames.referenced}}},
+      {"blocks", BlocksObject(frames)},
+      {"tiers", json::array{{{"name", "hot"}, {"blocks", BlocksObject(frames)}}}},
       {"retained_blocks",
        {{"low", figures.low}, {"high", figures.high}, {"pinned", figures.pinned}, {"pinned_max", figures.pins_max}}},
       {"empty_slots", figures.empty_slots},
@@ -114,14 +123,14 @@ std::string MemoryBody(const engine::MemorySnapshot& snapshot) {
         {"forgotten_blocks", stats.forgotten_blocks},
         {"pins_refused", stats.pins_refused},
         {"pins_yielded", stats.pins_yielded}}},
-      {"requests", RequestsOf(snapshot)},
+      {"requests", RequestsOf(snapshot, log, tenants)},
       {"nodes_total", snapshot.nodes.size()},
       {"nodes", NodesOf(snapshot)}};
   return json::serialize(body);
 }
 
-absl::StatusOr<engine::MemorySnapshot> AskForMemory(engine::Engine& engine) {
-  return AskEngine<engine::MemorySnapshot>([&](auto receive) { engine.Inspect(std::move(receive)); });
+absl::StatusOr<engine::MemorySnapshot> AskForMemory(engine::Engine& engine, engine::SnapshotDetail detail) {
+  return AskEngine<engine::MemorySnapshot>([&](auto receive) { engine.Inspect(detail, std::move(receive)); });
 }
 
 }  // namespace kvist::serve

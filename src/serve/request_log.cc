@@ -107,6 +107,11 @@ std::string RequestLog::ListBody(Viewer viewer) const {
 }
 
 json::value RequestLog::NameOf(RequestId engine_id) const {
+  std::lock_guard lock(mutex_);
+  return NameOfLocked(engine_id);
+}
+
+json::value RequestLog::NameOfLocked(RequestId engine_id) const {
   const auto it = names_.find(engine_id);
   if (it == names_.end()) return nullptr;
   return json::value(it->second);
@@ -120,12 +125,12 @@ json::object RequestLog::ChoiceObject(const engine::RequestTrace& trace) const {
     reused.push_back({{"tokens", part.tokens},
                       {"copied", part.copied},
                       {"node", part.node},
-                      {"computed_by", NameOf(part.computed_by)},
+                      {"computed_by", NameOfLocked(part.computed_by)},
                       {"ms_before", Between(part.computed_at, trace.began_at)}});
   }
   json::value leader;
   if (trace.leader != RequestId{}) {
-    leader = {{"id", NameOf(trace.leader)},
+    leader = {{"id", NameOfLocked(trace.leader)},
               {"tokens", trace.leader_tokens},
               {"waited_ms", Milliseconds(trace.leader_wait_ns)}};
   }

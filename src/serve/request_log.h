@@ -47,6 +47,8 @@ class RequestLog {
   void Name(RequestId engine_id, const std::string& id, TenantId tenant);
   /// The engine's id of the first choice of a request that has not ended, and that the viewer sees.
   std::optional<RequestId> FindRunning(std::string_view id, Viewer viewer) const;
+  /// What the clients know a request of the engine by; null when it is unknown or too old.
+  boost::json::value NameOf(RequestId engine_id) const;
   /// The request has ended.
   void Add(LoggedRequest request);
   /// What the engine says of a choice after its client has gone. Unknown names are ignored.
@@ -59,7 +61,7 @@ class RequestLog {
 
  private:
   boost::json::object ChoiceObject(const engine::RequestTrace& trace) const;
-  boost::json::value NameOf(RequestId engine_id) const;
+  boost::json::value NameOfLocked(RequestId engine_id) const;
 
   const size_t requests_max_;
   mutable std::mutex mutex_;

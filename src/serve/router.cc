@@ -43,6 +43,8 @@ constexpr RouteRow kRoutes[] = {
     {Route::kRequests, "/kvist/requests", kRead, "requests"},
     {Route::kRequest, "/kvist/requests/", kRead, "requests"},
     {Route::kUsage, "/kvist/usage", kRead, "usage"},
+    {Route::kState, "/kvist/state", kRead, "state"},
+    {Route::kSteps, "/kvist/steps", kRead, "state"},
 };
 /// Without a path of their own.
 constexpr RouteRow kAssetRow = {Route::kAsset, "", kRead, "page"};
@@ -61,12 +63,6 @@ int HexDigit(char c) {
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-/// What comes after the first '?'.
-std::string_view QueryOf(std::string_view target) {
-  const size_t begin = target.find('?');
-  return begin == std::string_view::npos ? std::string_view() : target.substr(begin + 1);
-}
-
 }  // namespace
 
 std::string PercentDecoded(std::string_view text) {
@@ -80,19 +76,32 @@ std::string PercentDecoded(std::string_view text) {
   return out;
 }
 
+namespace {
+
+Target RouteOfPath(std::string_view path) {
+  for (const RouteRow& row : kRoutes) {
+    if (row.path == path) {
+      if (row.path.ends_with('/')) return {};
+      return {.route = row.route};
+    }
+    if (row.path.ends_with('/') && path.starts_with(row.path)) {
+      return {.route = row.route, .argument = PercentDecoded(path.substr(row.path.size()))};
+    }
+  }
+  if (web::FindAsset(path) != nullptr) return {.route = Route::kAsset, .argument = std::string(path)};
+  return {};
+}
+
+}  // namespace
+
 Target RouteOf(std::string_view target) {
   constexpr std::string_view kScheme = "http://";  // The form that proxies use; servers must know it.
   if (target.starts_with(kScheme)) target.remove_prefix(std::min(target.find('/', kScheme.size()), target.size()));
-  const std::string_view path = target.substr(0, target.find_first_of("?#"));
-  for (const RouteRow& row : kRoutes) {
-    if (row.path == path && row.route == Route::kUsage) return {row.route, std::string(QueryOf(target))};
-    if (row.path == path) return row.path.ends_with('/') ? Target() : Target{row.route, ""};
-    if (row.path.ends_with('/') && path.starts_with(row.path)) {
-      return {row.route, PercentDecoded(path.substr(row.path.size()))};
-    }
-  }
-  if (web::FindAsset(path) != nullptr) return {Route::kAsset, std::string(path)};
-  return {};
+  target = target.substr(0, target.find('#'));
+  const size_t path_end = std::min(target.find('?'), target.size());
+  Target found = RouteOfPath(target.substr(0, path_end));
+  if (path_end < target.size()) found.query = target.substr(path_end + 1);
+  return found;
 }
 
 std::string_view AllowedMethods(Route route) {

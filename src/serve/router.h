@@ -31,6 +31,8 @@ enum class Route : uint8_t {
   kHealth,
   kMetrics,
   kMemory,
+  kState,
+  kSteps,
   kCapsules,
   kCapsule,
   kRequests,
@@ -45,11 +47,12 @@ enum class Method : uint8_t { kGet, kHead, kPost, kDelete, kOptions, kOther };
 
 struct Target {
   Route route = Route::kNone;
-  std::string argument;  ///< Of routes that end in an id: the id, percent-decoded. kAsset: the path. kUsage: the query.
+  std::string argument;  ///< Of routes that end in an id: the id, percent-decoded. kAsset: the path.
+  std::string query;     ///< What follows "?", as it came; "" = none.
 };
 
-/// @param target  of the request line: "/path?query". Queries are ignored but for kUsage. A path that ends in one slash
-/// too many is another path.
+/// @param target  of the request line: "/path?query". The query does not choose the route. A path that ends in one
+/// slash too many is another path.
 Target RouteOf(std::string_view target);
 
 /// "%41" is "A"; what is no such escape stays.

@@ -54,11 +54,18 @@ void ServeMetrics::Observe(const GenerationRecord& record) {
     faded_tokens_.Add(record.faded_tokens);
   }
   if (record.first_token_at == kTimeNever) return;
-  first_token_.Observe(Seconds(record.first_token_at - record.received_at));
+  Latencies latencies{.finished_at = record.finished_at, .ttft_s = Seconds(record.first_token_at - record.received_at)};
+  first_token_.Observe(latencies.ttft_s);
   const uint32_t tokens = record.usage.output_tokens;
-  if (tokens > 1) per_token_.Observe(Seconds(record.finished_at - record.first_token_at) / (tokens - 1));
-  if (record.reason != engine::FinishReason::kStop && record.reason != engine::FinishReason::kLength) return;
-  whole_.Observe(Seconds(record.finished_at - record.received_at));
+  if (tokens > 1) {
+    latencies.tpot_s = Seconds(record.finished_at - record.first_token_at) / (tokens - 1);
+    per_token_.Observe(latencies.tpot_s);
+  }
+  const bool whole = record.reason == engine::FinishReason::kStop || record.reason == engine::FinishReason::kLength;
+  if (whole) latencies.e2e_s = Seconds(record.finished_at - record.received_at);
+  recent_.Add(latencies);
+  if (!whole) return;
+  whole_.Observe(latencies.e2e_s);
   prompt_tokens_.Observe(record.usage.prompt_tokens);
   output_tokens_.Observe(tokens);
 }

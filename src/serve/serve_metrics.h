@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "serve/metering.h"
+#include "serve/recent_latencies.h"
 #include "serve/router.h"
 #include "serve/tenants.h"
 #include "telemetry/metrics.h"
@@ -35,6 +36,7 @@ class ServeMetrics {
   void Observe(const GenerationRecord& record);
 
   std::string Text() const { return metrics_.Text(); }
+  const RecentLatencies& recent() const { return recent_; }
 
   std::atomic<int64_t> connections_open{0};
   std::atomic<uint64_t> connections_refused{0};
@@ -56,6 +58,7 @@ class ServeMetrics {
   telemetry::Histogram& whole_;
   telemetry::Histogram& prompt_tokens_;
   telemetry::Histogram& output_tokens_;
+  RecentLatencies recent_;
 };
 
 }  // namespace kvist::serve

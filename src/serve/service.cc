@@ -16,6 +16,7 @@
 #include "serve/ollama_api.h"
 #include "serve/openai_format.h"
 #include "serve/request.h"
+#include "serve/state_view.h"
 #include "serve/tokenize.h"
 #include "serve/usage_view.h"
 #include "web/assets.h"
@@ -28,6 +29,11 @@ ModelInfo InfoOf(const ServedModel& model) {
 }
 
 constexpr double kUsagePatienceS = 1;
+
+/// What they tell cannot be told apart by tenant.
+bool OfAllTenants(Route route) {
+  return route == Route::kMetrics || route == Route::kState || route == Route::kSteps;
+}
 
 /// If-None-Match: a list of tags, weak or strong, or "*".
 bool TagMatches(std::string_view header, std::string_view etag) {
@@ -101,6 +107,7 @@ Service::Service(ServiceOptions options, ServedModel model, engine::Engine& engi
       tenants_(tenants),
       metering_(metering),
       clock_(clock),
+      started_at_(clock.Now()),
       metrics_(model_.id, engine, metering, tenants) {
   engine_.SetMeterBook(&metering_);
 }
@@ -133,9 +140,9 @@ std::optional<HttpReply> Service::Refusal(HttpHead& head) const {
     reply.headers.emplace_back("WWW-Authenticate", "Bearer");
     return reply;
   }
-  if (head.target.route == Route::kMetrics && head.tenant != nullptr && !head.tenant->config.admin) {
-    return ErrorReply(
-        ErrorFromStatus(absl::PermissionDeniedError("metrics are of all tenants: an admin's key is required")));
+  if (OfAllTenants(head.target.route) && head.tenant != nullptr && !head.tenant->config.admin) {
+    return ErrorReply(ErrorFromStatus(absl::PermissionDeniedError(
+        ToAbsl(Cat(RouteName(head.target.route), " is of all tenants: an admin's key is required")))));
   }
   // What makes the model work takes a place; the rest is answered whatever goes on.
   if (head.method == Method::kPost && Generates(head.target.route)) {
@@ -186,6 +193,11 @@ Viewer Service::ViewerOf(const HttpHead& head) const {
   return {.tenant = head.tenant->id, .all = head.tenant->config.admin};
 }
 
+bool Service::AnswerWaits(const HttpHead& head) {
+  const Route route = head.target.route;  // Steps ask nobody, but there may be many to write out.
+  return route == Route::kMemory || route == Route::kState || route == Route::kSteps || route == Route::kUsage;
+}
+
 HttpReply Service::Answer(const HttpHead& head) {
   switch (head.target.route) {
     case Route::kModels:
@@ -198,6 +210,10 @@ HttpReply Service::Answer(const HttpHead& head) {
       return {.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.Text()};
     case Route::kMemory:
       return Memory(head);
+    case Route::kState:
+      return State();
+    case Route::kSteps:
+      return Steps(head.target.query);
     case Route::kCapsules:
       return {.body = CapsuleListBody(capsules_.List(ViewerOf(head)))};
     case Route::kCapsule:
@@ -341,10 +357,33 @@ HttpReply Service::Health() const {
 }
 
 HttpReply Service::Memory(const HttpHead& head) const {
-  const absl::StatusOr<engine::MemorySnapshot> snapshot = AskForMemory(engine_);
+  const absl::StatusOr<engine::MemorySnapshot> snapshot = AskForMemory(engine_, engine::SnapshotDetail::kWithNodes);
   if (!snapshot.ok()) return ErrorReply(ErrorFromStatus(snapshot.status()));
-  if (head.tenant == nullptr || head.tenant->config.admin) return Private(MemoryBody(*snapshot));
-  return Private(TenantMemoryBody(*snapshot, head.tenant->id, CacheNamespaceOf(head.tenant->cache_space(), "")));
+  if (head.tenant == nullptr || head.tenant->config.admin)
+    return Private(MemoryBody(*snapshot, request_log_, tenants_));
+  return Private(TenantMemoryBody(*snapshot, request_log_, tenants_, head.tenant->id,
+                                  CacheNamespaceOf(head.tenant->cache_space(), "")));
+}
+
+HttpReply Service::State() const {
+  const absl::StatusOr<engine::MemorySnapshot> snapshot = AskForMemory(engine_, engine::SnapshotDetail::kRequests);
+  if (!snapshot.ok()) return ErrorReply(ErrorFromStatus(snapshot.status()));
+  const StateSources sources{.model = model_.id,
+                             .stats = engine_.Stats(),
+                             .steps = engine_.step_log().Times(snapshot->now + -kStepWindowNs),
+                             .latencies = metrics_.recent().Summary(clock_.Now(), kLatencyWindowS),
+                             .log = request_log_,
+                             .tenants = tenants_,
+                             .keeps_usage = metering_.has_db(),
+                             .started_at = started_at_};
+  return Private(StateBody(*snapshot, sources));
+}
+
+HttpReply Service::Steps(std::string_view query) const {
+  const absl::StatusOr<std::optional<StepId>> since = ParseStepsQuery(query);
+  if (!since.ok()) return ErrorReply(ErrorFromStatus(since.status()));
+  const std::vector<engine::StepRecord> steps = engine_.step_log().Since(*since, kStepsMax);
+  return Private(StepsBody(steps, request_log_, started_at_, clock_.Now()));
 }
 
 HttpReply Service::Request(const HttpHead& head) const {
@@ -366,7 +405,7 @@ HttpReply Service::Model(const std::string& id) const {
 HttpReply Service::Usage(const HttpHead& head) const {
   const auto usage = [&]() -> absl::StatusOr<std::string> {
     if (!metering_.has_db()) return absl::NotFoundError("usage is not kept: start the server with --usage-db");
-    KVIST_ASSIGN_OR_RETURN(UsageQuery query, ParseUsageQuery(head.target.argument));
+    KVIST_ASSIGN_OR_RETURN(UsageQuery query, ParseUsageQuery(head.target.query));
     if (const Viewer viewer = ViewerOf(head); !viewer.all) query.tenant = head.tenant->config.name;
     metering_.Flush(kUsagePatienceS);  // So that who asks right after an answer finds it.
     KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<UsageDb> db, UsageDb::OpenToRead(metering_.options().db_path));

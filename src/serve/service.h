@@ -74,9 +74,7 @@ class Service {
   /// Answers a GET, HEAD (with its body; the caller leaves it out) or DELETE. May wait for the engine where
   /// AnswerWaits(head) says so; then not for the network thread. REQUIRES: Refusal(head) is empty.
   HttpReply Answer(const HttpHead& head);
-  static bool AnswerWaits(const HttpHead& head) {
-    return head.target.route == Route::kMemory || head.target.route == Route::kUsage;
-  }
+  static bool AnswerWaits(const HttpHead& head);
 
   /// A POST to it starts a generation: Prepare, not AnswerPost.
   static bool Generates(Route route);
@@ -108,6 +106,8 @@ class Service {
   HttpReply KeepCapsule(const HttpHead& head, std::string_view body);
   HttpReply Health() const;
   HttpReply Memory(const HttpHead& head) const;
+  HttpReply State() const;
+  HttpReply Steps(std::string_view query) const;
   HttpReply Model(const std::string& id) const;
   HttpReply Usage(const HttpHead& head) const;
   HttpReply Capsule(const HttpHead& head);
@@ -126,6 +126,7 @@ class Service {
   Tenants& tenants_;
   Metering& metering_;
   const Clock& clock_;
+  const TimeNs started_at_;
   ServeMetrics metrics_;
   Sessions sessions_;
   Capsules capsules_;
