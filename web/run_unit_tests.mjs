@@ -1,4 +1,4 @@
-// Runs src/*.test.ts with Node's own test runner. Node 18 reads no TypeScript, so Vite
+// Runs *.test.ts in src/ and src/dashboard/ with Node's own test runner. Node 18 reads no TypeScript, so Vite
 // bundles the tests first.
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
@@ -8,7 +8,10 @@ import { build } from "vite";
 
 const out = mkdtempSync(join(tmpdir(), "kvist-web-test-"));
 try {
-  const tests = readdirSync("src").filter((name) => name.endsWith(".test.ts"));
+  const folders = ["src", join("src", "dashboard")];
+  const tests = folders
+    .flatMap((folder) => readdirSync(folder).map((name) => join(folder, name)))
+    .filter((name) => name.endsWith(".test.ts"));
   await build({
     configFile: false,
     logLevel: "warn",
@@ -17,7 +20,7 @@ try {
       outDir: out,
       target: "node18",
       rollupOptions: {
-        input: tests.map((name) => join("src", name)),
+        input: tests,
         output: { entryFileNames: "[name].mjs", chunkFileNames: "chunks/[name].mjs" },
       },
     },

@@ -15,14 +15,27 @@ const licenses: Plugin = {
   },
 };
 
+/** The server serves dashboard.html at /dashboard. */
+const dashboardPath: Plugin = {
+  name: "dashboard-path",
+  apply: "serve",
+  configureServer({ middlewares }) {
+    middlewares.use((request, _response, next) => {
+      if (request.url === "/dashboard") request.url = "/dashboard.html";
+      next();
+    });
+  },
+};
+
 export default defineConfig({
-  base: "./", // The page also works below a path prefix of a reverse proxy.
-  plugins: [licenses],
+  base: "./", // The pages also work below a path prefix of a reverse proxy.
+  plugins: [licenses, dashboardPath],
   build: {
+    rollupOptions: { input: ["index.html", "dashboard.html"] },
     target: "es2022",
     assetsInlineLimit: 0, // The content security policy has no room for data: URLs.
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
   },
-  server: { proxy: { "/v1": server, "/health": server } },
+  server: { proxy: { "/v1": server, "/health": server, "/kvist": server } },
 });

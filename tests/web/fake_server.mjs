@@ -14,6 +14,15 @@ const kTypes = {
 };
 const kPolicy = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'";
 
+const kStranger = {
+  error: {
+    message: "Incorrect API key provided.",
+    type: "invalid_request_error",
+    param: null,
+    code: "invalid_api_key",
+  },
+};
+
 /** The pieces of a stream, for tests to send one by one. */
 export class Stream {
   constructor(response) {
@@ -59,6 +68,8 @@ export class FakeServer {
   chats = []; // Bodies of the chats so far.
   keys = []; // Authorization headers of the same.
   health = 200;
+  load = null; // A FakeLoad, for the dashboard.
+  asked = []; // Paths of the dashboard's requests.
   #waiting = [];
   #streams = [];
   #reply = null;
@@ -88,7 +99,7 @@ export class FakeServer {
 
   /** Back to a well server that knows nothing of the last test. */
   reset() {
-    Object.assign(this, { models: ["fake"], key: null, chats: [], keys: [], health: 200 });
+    Object.assign(this, { models: ["fake"], key: null, chats: [], keys: [], health: 200, load: null, asked: [] });
     this.#waiting = [];
     this.#streams = [];
     this.#reply = null;
@@ -118,7 +129,8 @@ export class FakeServer {
     const path = new URL(request.url, this.url).pathname;
     if (path === "/health") return void response.writeHead(this.health).end();
     if (path.startsWith("/v1/")) return this.#api(path, request, response);
-    const file = normalize(path === "/" ? "/index.html" : path);
+    if (path.startsWith("/kvist/")) return this.#watch(request, response);
+    const file = normalize({ "/": "/index.html", "/dashboard": "/dashboard.html" }[path] ?? path);
     const bytes = await readFile(join(this.dist, file)).catch(() => null);
     if (bytes === null) return void response.writeHead(404).end();
     response.writeHead(200, {
@@ -129,21 +141,28 @@ export class FakeServer {
     response.end(bytes);
   }
 
+  #isStranger(request) {
+    return this.key !== null && request.headers.authorization !== `Bearer ${this.key}`;
+  }
+
+  /** What the dashboard asks for. */
+  #watch(request, response) {
+    const json = (status, body) =>
+      response.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(body));
+    this.asked.push(request.url);
+    if (this.#isStranger(request)) return void json(401, kStranger);
+    if (this.health !== 200) return void json(this.health, { error: { message: "The engine does not answer." } });
+    const body = this.load?.answer(new URL(request.url, this.url)) ?? null;
+    if (body === null) return void json(404, { error: { message: "there is nothing at this path" } });
+    json(200, body);
+  }
+
   async #api(path, request, response) {
     const json = (status, body) =>
       response.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(body));
     let text = "";
     for await (const part of request) text += part;
-    if (this.key !== null && request.headers.authorization !== `Bearer ${this.key}`) {
-      return void json(401, {
-        error: {
-          message: "Incorrect API key provided.",
-          type: "invalid_request_error",
-          param: null,
-          code: "invalid_api_key",
-        },
-      });
-    }
+    if (this.#isStranger(request)) return void json(401, kStranger);
     if (path === "/v1/models")
       return void json(200, { object: "list", data: this.models.map((id) => ({ id, object: "model" })) });
     const body = JSON.parse(text);

@@ -3,18 +3,13 @@
 //   KVIST_WEB_DIST     folder of the built page (default web/dist)
 //   KVIST_SCREENSHOTS  folder for pictures; none are taken without it
 
-import assert from "node:assert/strict";
-import { mkdirSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
-import { join } from "node:path";
 import { after, before, beforeEach, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { Chat, launch, withPage } from "./browser.mjs";
 import { FakeServer } from "./fake_server.mjs";
+import { inspect } from "./inspect.mjs";
 
 const kDist = process.env.KVIST_WEB_DIST ?? fileURLToPath(new URL("../../web/dist", import.meta.url));
-const kPictures = process.env.KVIST_SCREENSHOTS;
-const kAxe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const kAnswer = `A *page* holds the keys and values of **16 tokens** for one layer.
 
 ## Where it may lie
@@ -41,7 +36,6 @@ const server = new FakeServer(kDist);
 let browser;
 
 before(async () => {
-  if (kPictures) mkdirSync(kPictures, { recursive: true });
   await server.start();
   browser = await launch();
 });
@@ -53,27 +47,6 @@ beforeEach(() => {
   server.reset();
   server.models = ["smollm2-135m-instruct-q8_0"];
 });
-
-async function inspect(page, name) {
-  // Shapes settle within the transition of the message controls.
-  await page.waitForTimeout(200);
-  if (kPictures) await page.screenshot({ path: join(kPictures, `${name}.png`) });
-  const sideways = await page.evaluate(
-    () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
-  );
-  assert.equal(sideways, 0, "the page scrolls sideways");
-  await page.evaluate(kAxe);
-  const { violations } = await page.evaluate(() =>
-    axe.run(document, {
-      runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"],
-      rules: { "heading-order": { enabled: false } }, // The outline inside an answer is the model's.
-    }),
-  );
-  assert.deepEqual(
-    violations.map((v) => `${v.id}: ${v.nodes.map((node) => node.target + " " + node.failureSummary).join("; ")}`),
-    [],
-  );
-}
 
 const kScreens = [
   ["light", { colorScheme: "light" }],

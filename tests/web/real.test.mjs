@@ -162,3 +162,39 @@ realTest(
     assert.match(await chat.banner.innerText(), /temperature/);
   },
 );
+
+realTest("the dashboard shows a request while it runs, and explains it afterwards", {}, async (chat, page) => {
+  await limitAnswer(chat, 60);
+  const dashboard = await page.context().newPage();
+  await dashboard.goto(new URL("dashboard", url).href);
+  await dashboard.locator("#live").and(dashboard.getByText("live")).waitFor({ timeout: kSlow });
+  await chat.say("Tell me about the sea, and the ships on it.");
+  await chat.finished();
+  const rows = dashboard.locator("#timeline button");
+  const words = () => rows.first().getAttribute("aria-label", { timeout: kSlow });
+  await eventually(words, (text) => /^chatcmpl-\S+, ended, .*prefill tokens? .*decode tokens/.test(text), kSlow);
+  const [, decoded] = /([\d,]+) decode tokens/.exec(await words());
+  await rows.first().focus();
+  await dashboard.keyboard.press("Enter");
+  const dialog = dashboard.getByRole("dialog");
+  await dialog.getByText("output token").waitFor({ timeout: kSlow });
+  const [, output] = /(\d+) output tokens?/.exec(await dialog.innerText());
+  assert.equal(Number(output), Number(decoded) + 1, "the last token is not computed");
+  await dashboard.keyboard.press("Escape");
+  await eventually(
+    () => dashboard.getByRole("treeitem").count(),
+    (count) => count > 0,
+    kSlow,
+  );
+  const cells = await dashboard.locator(".tier tbody td:nth-child(2)").allInnerTexts();
+  const total = /([\d,]+) blocks/.exec(await dashboard.locator(".tier h3").innerText())[1];
+  const number = (text) => Number(text.replaceAll(",", ""));
+  assert.equal(
+    cells.reduce((sum, cell) => sum + number(cell), 0),
+    number(total),
+  );
+  if (KVIST_SCREENSHOTS)
+    await dashboard.screenshot({ path: `${KVIST_SCREENSHOTS}/real-dashboard.png`, fullPage: true });
+  assert.equal(await dashboard.locator("#banner .banner").count(), 0);
+  await dashboard.close();
+});

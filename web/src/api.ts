@@ -136,6 +136,11 @@ function parseUsage(usage: Record<string, unknown>): Usage {
   };
 }
 
+/** The JSON at a path of the server's own API, whatever it is. */
+export async function getJson(path: string, options: ApiOptions): Promise<unknown> {
+  return readJson(await request(path, options));
+}
+
 async function request(path: string, options: ApiOptions, body?: string): Promise<Response> {
   const headers: Record<string, string> = {};
   if (options.key !== "") headers["Authorization"] = `Bearer ${options.key}`;
@@ -192,6 +197,6 @@ function errorFromBody(body: unknown, status: number | null, retryAfterSeconds: 
   return new ApiError(kind, text(error["message"]) ?? unsaid, status, text(error["param"]), retryAfterSeconds);
 }
 
-function isRecord(value: unknown): value is Record<string, unknown> {
+export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -1,6 +1,7 @@
 // How fast an answer comes: time to the first token and tokens per second after it.
 
 import type { Usage } from "./api";
+import { describeTime, plural, significant } from "./format";
 
 const kShortestSpan = 0.05; // Seconds; tokens that come in fewer came in one read, and tell nothing of their speed.
 
@@ -60,16 +61,4 @@ export function describeSpeed(speed: Speed): string[] {
     parts.push(`prompt ${speed.promptTokens}${cached}`);
   }
   return parts;
-}
-
-function describeTime(ms: number): string {
-  return ms < 1000 ? `${Math.round(ms)} ms` : `${significant(ms / 1000)} s`;
-}
-
-function significant(value: number): string {
-  return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
-}
-
-function plural(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }

@@ -7,6 +7,7 @@ import { parseSettings, type Settings } from "./settings";
 const kConversation = "kvist.conversation";
 const kSettings = "kvist.settings";
 const kKey = "kvist.api-key";
+const kRate = "kvist.dashboard-seconds";
 
 function read(name: string): string | null {
   try {
@@ -32,6 +33,9 @@ export const saveConversation = (value: Conversation): boolean =>
 
 export const loadSettings = (): Settings => parseSettings(read(kSettings));
 export const saveSettings = (value: Settings): boolean => write(kSettings, JSON.stringify(value));
+
+export const loadRate = (): string => read(kRate) ?? "";
+export const saveRate = (seconds: string): boolean => write(kRate, seconds);
 
 export const loadKey = (): string => read(kKey) ?? "";
 export const saveKey = (value: string): boolean => write(kKey, value);

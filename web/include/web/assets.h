@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// The files of the chat page, inside the binary. Built from web/ when KVIST_WEB is on; otherwise one page that says
-/// how to build it. Immutable data: any thread may read it at any time.
-/// Non-goals: HTTP. Ranges, compression, conditional requests and caching headers are the server's affair.
+/// The files of the chat page and the dashboard, inside the binary. Built from web/ when KVIST_WEB is on; otherwise one
+/// page that says how to build it. Immutable data: any thread may read it at any time. Non-goals: HTTP. Ranges,
+/// compression, conditional requests and caching headers are the server's affair.
 ///
 /// This header lies outside src/ because its implementation is generated from the page's sources beside it.
 
@@ -25,7 +25,8 @@ struct Asset {
 inline constexpr std::string_view kContentSecurityPolicy =
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'";
 
-/// The asset at the path of a URL, without query and not percent-encoded; "/" is "/index.html". Null when there is
+/// The asset at the path of a URL, without query and not percent-encoded; "/" is "/index.html", "/dashboard" is
+/// "/dashboard.html". Null when there is
 /// none. Nothing is normalised: "/../x", "//" and the like are found nowhere.
 const Asset* FindAsset(std::string_view path);
 
