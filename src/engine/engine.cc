@@ -270,6 +270,7 @@ void Engine::ApplyCancel(RequestId id) {
   GenerationEvent event{
       .id = id, .finish = FinishReason::kCancelled, .usage = request->usage, .trace = TraceAtEnd(*request)};
   event.range_mass = std::move(request->range_mass);
+  event.hidden = std::move(request->hidden);
   std::exchange(request->sink, nullptr)(std::move(event));
 }
 

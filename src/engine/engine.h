@@ -143,8 +143,11 @@ class Engine {
   uint32_t PredictedOutput(const Request& request) const;
   sched::QueueFacts QueueFactsNow() const;
   void SetBlocksSpared(Request& request) const;
-  void ApplySlice(const step::StepResult& result, uint32_t slice_index, uint32_t sampled_index,
-                  uint32_t logprobs_index);
+  /// Where a slice's results begin.
+  struct ResultPlace {
+    uint32_t sampled = 0, logprobs = 0, hidden = 0;
+  };
+  void ApplySlice(const step::StepResult& result, const step::Slice& slice, const ResultPlace& place);
   void Finish(RequestId id, FinishReason reason, absl::Status status = absl::OkStatus());
   /// What an output that has grown has come to.
   struct Growth {

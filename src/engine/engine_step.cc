@@ -39,13 +39,13 @@ bool Engine::TakeResult() {
   work_.step_ns += static_cast<uint64_t>(result.finished_at - result.started_at);
   work_.last_step_at = result.finished_at;
   Learn(result);
-  uint32_t sampled = 0, logprobs = 0;
-  for (uint32_t i = 0; i < result.plan.slices.size(); ++i) {
-    const std::optional<step::Sampling>& sampling = result.plan.slices[i].sampling;
-    ApplySlice(result, i, sampled, logprobs);
-    if (!sampling) continue;
-    ++sampled;
-    if (sampling->want_logprobs) logprobs += 1 + sampling->logprobs_count;
+  ResultPlace place;
+  for (const step::Slice& slice : result.plan.slices) {
+    ApplySlice(result, slice, place);
+    place.hidden += slice.want_hidden ? 1 : 0;
+    if (!slice.sampling) continue;
+    ++place.sampled;
+    if (slice.sampling->want_logprobs) place.logprobs += 1 + slice.sampling->logprobs_count;
   }
   record_.id = result.id;
   record_.started_at = result.started_at;
@@ -56,9 +56,7 @@ bool Engine::TakeResult() {
   return true;
 }
 
-void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, uint32_t sampled_index,
-                        uint32_t logprobs_index) {
-  const step::Slice& slice = result.plan.slices[slice_index];
+void Engine::ApplySlice(const step::StepResult& result, const step::Slice& slice, const ResultPlace& place) {
   Request* request = FindRequest(slice.request);
   KVIST_CHECK(request != nullptr && request->in_step);
   request->in_step = false;
@@ -69,6 +67,12 @@ void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, ui
   TraceStep(*request, result, slice);
   MeterStep(result, slice, *request->meter);
   if (request->cancelled) return Finish(request->id, FinishReason::kCancelled);
+  if (slice.want_hidden) {
+    const size_t features = executor_.Limits().hidden_size;
+    const auto first = result.hidden.begin() + static_cast<std::ptrdiff_t>(place.hidden * features);
+    request->hidden.assign(first, first + static_cast<std::ptrdiff_t>(features));
+    return Finish(request->id, FinishReason::kStop);
+  }
   if (!slice.sampling) return TellProgress(*request);
 
   if (slice.mass_count > 0) {
@@ -80,9 +84,9 @@ void Engine::ApplySlice(const step::StepResult& result, uint32_t slice_index, ui
     request->trace.first_token_at = request->last_token_at;
     request->meter->first_token_ns = request->last_token_at - request->arrived_at;
   }
-  TokenEvent token_event{.token = result.sampled[sampled_index], .logprob = 0, .top = {}};
+  TokenEvent token_event{.token = result.sampled[place.sampled], .logprob = 0, .top = {}};
   if (slice.sampling->want_logprobs) {
-    const step::TokenLogprob* entry = result.logprobs.data() + logprobs_index;
+    const step::TokenLogprob* entry = result.logprobs.data() + place.logprobs;
     token_event.logprob = entry->logprob;
     token_event.top.assign(entry + 1, entry + 1 + slice.sampling->logprobs_count);
   }
@@ -234,7 +238,9 @@ void Engine::AddSlice(Request& request, uint32_t tokens) {
                     .tail_begin = memory_.TailTokens(request.id),
                     .commit_count = tokens};
   for (uint32_t i = 0; i < tokens; ++i) plan_.tokens.push_back({.known = request.tokens[request.computed + i]});
-  if (request.computed + tokens == request.known()) {
+  const bool whole = request.computed + tokens == request.known();
+  slice.want_hidden = whole && request.input.want_hidden;
+  if (whole && !slice.want_hidden) {
     slice.sampling = request.input.sampling;
     slice.counts_begin = static_cast<uint32_t>(plan_.counts.size());
     slice.counts_count = static_cast<uint32_t>(request.counts.size());

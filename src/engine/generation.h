@@ -46,6 +46,7 @@ struct GenerationRequest {
   /// end.
   std::vector<kv::RetainRange> retain;
   bool want_progress = false;  ///< Events tell how far the prompt has been read (GenerationEvent::prompt_read).
+  bool want_hidden = false;    ///< No output, but the state of the prompt's last token (GenerationEvent::hidden).
   bool want_capsule = false;  ///< The last event brings the state after it, unless the request failed or was cancelled.
   /// Parts of the prompt whose attention mass is wanted (GenerationEvent::range_mass), in order, apart.
   std::vector<kv::TokenRange> mass_ranges;
@@ -96,6 +97,7 @@ struct GenerationEvent {
   /// [mass_ranges] with the first event after the prompt was read, else empty: shares of the attention of its last
   /// token (step::StepResult::range_mass).
   std::vector<float> range_mass;
+  std::vector<float> hidden;  ///< With the last event, when asked for: [ExecutorLimits::hidden_size].
 };
 
 /// The whole state of a request at a boundary between two steps, as data: submitted, it goes on as the request would

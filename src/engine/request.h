@@ -49,6 +49,7 @@ struct Request {
   std::vector<step::TokenCount> counts;  ///< For penalties; empty unless some are set.
   absl::flat_hash_map<TokenId, uint32_t> counts_index;
   std::vector<float> range_mass;  ///< As measured, until the next event takes it along.
+  std::vector<float> hidden;      ///< The same of the state that was asked for.
   bool counted = false;
   RequestTrace trace;
   uint32_t lost_tokens = 0;           ///< That were computed when it was preempted.

@@ -164,6 +164,7 @@ void GraphBuilder::Output(BufferId x, std::string_view norm_weight, float softca
   graph_.ops.push_back(Gather{x, rows, spec_.width});
   BufferId normed = Norm(rows, norm_weight);
   std::string_view head = Has("output.weight") ? "output" : "token_embd";
+  graph_.hidden = normed;
   graph_.logits = Linear(normed, head, spec_.vocab_size);
   if (softcap > 0) graph_.ops.push_back(Softcap{graph_.logits, spec_.vocab_size, softcap});
 }

@@ -121,6 +121,7 @@ struct Graph {
   std::vector<Weight> weights;
   std::vector<RopeSpec> ropes;
   std::vector<Op> ops;
+  BufferId hidden;  ///< What the head reads: the last layer's output after its norm.
   BufferId logits;
 };
 

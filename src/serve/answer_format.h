@@ -44,6 +44,7 @@ struct ChoiceEnd {
 struct ChoiceOutput {
   std::vector<OutputPart> parts;           ///< Neighbours of one part are joined.
   std::vector<engine::TokenEvent> tokens;  ///< Only when log probabilities are wanted.
+  std::vector<float> hidden;               ///< Of an embedding: the state of the prompt's last token.
   ChoiceEnd end;
 
   void Append(OutputPart&& part);

@@ -15,6 +15,10 @@ FakeExecutor::FakeExecutor(std::vector<TokenId> text, const step::ExecutorLimits
 absl::Status FakeExecutor::Submit(step::StepPlan&& plan) {
   step::StepResult result{.id = plan.id, .started_at = clock_.Now()};
   for (const step::Slice& slice : plan.slices) {
+    if (slice.want_hidden) {  // Something that tells texts of different lengths apart.
+      const float at = static_cast<float>(slice.position + slice.tokens_count);
+      result.hidden.insert(result.hidden.end(), {at, 1, 2, 2});
+    }
     if (!slice.sampling) continue;
     const TokenId token = text_[(slice.position + slice.tokens_count) % text_.size()];
     result.sampled.push_back(token);
@@ -92,6 +96,7 @@ FakeWorld::FakeWorld(const FakeWorldOptions& options) {
                                                                  .slices_per_step_max = options.requests_max,
                                                                  .block_tokens = kv::kBlockTokens,
                                                                  .vocab_size = tokenizer->vocab_size(),
+                                                                 .hidden_size = 4,
                                                                  .context_tokens_max = context},
                                             clock);
   memory = std::make_unique<kv::KvMemory>(kv::KvMemoryOptions{.frames_count = 4 * context / kv::kBlockTokens});

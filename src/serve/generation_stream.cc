@@ -178,6 +178,7 @@ void GenerationStream::EndChoice(size_t index, const engine::GenerationEvent& ev
   end.reason = event.finish;
   end.stop = event.stop;
   --choices_running_;
+  choices_[index].output.hidden = event.hidden;
   if (event.capsule != nullptr) end.capsule = host_.capsules.Store(event.capsule, host_.unix_now_s());
   if (info_.stream) format_->FinishChoice(static_cast<uint32_t>(index), end, output_);
 }

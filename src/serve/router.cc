@@ -31,6 +31,8 @@ constexpr RouteRow kRoutes[] = {
     {Route::kOllamaPs, "/api/ps", kRead, "ollama_ps", Dialect::kOllama},
     {Route::kOllamaShow, "/api/show", kWrite, "ollama_show", Dialect::kOllama},
     {Route::kOllamaVersion, "/api/version", kRead, "ollama_version", Dialect::kOllama},
+    {Route::kOllamaEmbed, "/api/embed", kWrite, "ollama_embed", Dialect::kOllama},
+    {Route::kEmbeddings, "/v1/embeddings", kWrite, "embeddings"},
     {Route::kTokenize, "/tokenize", kWrite, "tokenize"},
     {Route::kDetokenize, "/detokenize", kWrite, "detokenize"},
     {Route::kModels, "/v1/models", kRead, "models"},

@@ -24,6 +24,8 @@ enum class Route : uint8_t {
   kOllamaPs,
   kOllamaShow,
   kOllamaVersion,
+  kOllamaEmbed,
+  kEmbeddings,
   kTokenize,
   kDetokenize,
   kModels,

@@ -1,12 +1,16 @@
 /// @file
 /// The other protocols over HTTP: Anthropic's messages, Ollama's API, Responses, tokens.
 
+#include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <boost/json.hpp>
+
+#include "absl/strings/escaping.h"
 
 #include "serve/server_testutil.h"
 
@@ -224,6 +228,46 @@ TEST(Protocols, ALongPromptTellsItsProgress) {
 
   // A short one is read before there is anything to tell.
   EXPECT_EQ(Post(world.port(), kChatPath, kHelloStream).body.find(": prompt"), std::string::npos);
+}
+
+TEST(Protocols, EmbeddingsOfTextsAndTokens) {
+  FakeWorld world(Options());
+  const uint16_t port = world.port();
+  const HttpResponse reply =
+      Post(port, "/v1/embeddings", R"({"model":"fake","input":["a","the wind was soft",[1,2,3]]})");
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const json::value body = json::parse(reply.body);
+  const json::array& data = body.at("data").as_array();
+  ASSERT_EQ(data.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(data[i].at("index").to_number<size_t>(), i);
+    double square = 0;
+    for (const json::value& x : data[i].at("embedding").as_array())
+      square += x.to_number<double>() * x.to_number<double>();
+    EXPECT_NEAR(square, 1, 1e-6);
+  }
+  // The fake state begins with the number of tokens, then 1, 2, 2.
+  EXPECT_NEAR(data[2].at("embedding").at(0).to_number<double>(), 3 / std::sqrt(18.0), 1e-6);
+  EXPECT_GT(body.at("usage").at("prompt_tokens").as_int64(), 5);
+
+  const json::value text =
+      json::parse(Post(port, "/v1/embeddings", R"({"input":[1,2,3],"encoding_format":"base64","dimensions":2})").body);
+  std::string bytes;
+  ASSERT_TRUE(absl::Base64Unescape(std::string(text.at("data").at(0).at("embedding").as_string()), &bytes));
+  ASSERT_EQ(bytes.size(), 8u);
+  float first = 0;
+  std::memcpy(&first, bytes.data(), sizeof first);
+  EXPECT_NEAR(first, 3 / std::sqrt(10.0), 1e-6);
+
+  const json::value ollama = json::parse(Post(port, "/api/embed", R"({"model":"fake","input":"a"})").body);
+  EXPECT_EQ(ollama.at("embeddings").at(0), data[0].at("embedding"));
+  for (const char* bad : {R"({})", R"({"input":[]})", R"({"input":""})", R"({"input":5})", R"({"input":[5,"a"]})",
+                          R"({"input":[["a"]]})", R"({"input":[[]]})", R"({"input":"a","encoding_format":"hex"})",
+                          R"({"input":"a","dimensions":0})", R"({"input":"a","kvist":{"capsule":true}})"}) {
+    EXPECT_EQ(Post(port, "/v1/embeddings", bad).status, 400) << bad;
+  }
+  const std::string too_long = json::serialize(json::object{{"input", std::string(60'000, 'x')}});
+  EXPECT_EQ(ErrorOf(Post(port, "/v1/embeddings", too_long)).at("code"), "context_length_exceeded");
 }
 
 TEST(Protocols, TokensThereAndBack) {

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "serve/access.h"
+#include "serve/embeddings.h"
 #include "serve/json_input.h"
 #include "serve/json_output.h"
 #include "serve/memory_view.h"
@@ -70,6 +71,10 @@ Preparer* PreparerOf(Route route) {
       return PrepareOllamaChat;
     case Route::kOllamaGenerate:
       return PrepareOllamaGenerate;
+    case Route::kEmbeddings:
+      return PrepareEmbeddings;
+    case Route::kOllamaEmbed:
+      return PrepareOllamaEmbed;
     default:
       return nullptr;
   }

@@ -79,6 +79,7 @@ struct Slice {
   uint32_t allowed_begin = 0, allowed_count = 0;  ///< Into StepPlan::allowed: a bit for each token of the vocabulary,
                                                   ///< [(vocab_size + 31) / 32], at least one set; or empty = all.
   uint32_t scores_begin = 0, scores_count = 0;    ///< Into StepPlan::score_targets: targets of the last rows, in order.
+  bool want_hidden = false;                       ///< The last row's state comes back: what the head reads.
   uint32_t logits_rows = 0;                       ///< Trailing rows whose whole logits come back (tests, constraints).
   uint32_t mass_begin = 0, mass_count = 0;        ///< Into StepPlan::mass_ranges: in order, apart; may be empty.
 };
@@ -119,6 +120,7 @@ struct StepResult {
   std::vector<TokenId> sampled;        ///< [slices with sampling] in slice order.
   std::vector<TokenLogprob> logprobs;  ///< Per slice that wants them: the chosen token, then logprobs_count best.
   std::vector<float> scores;           ///< [sum(scores_count)] log probability of each target.
+  std::vector<float> hidden;           ///< [slices that want it, hidden_size] row-major.
   std::vector<float> logits;           ///< [sum(logits_rows), vocab_size] row-major; usually empty.
   std::vector<PageId> missing;         ///< Pages a selection policy wanted and could not have in time.
   /// [sum(mass_count)] attention mass of each range: the probability that the last row of its slice gives to the
@@ -136,6 +138,7 @@ struct ExecutorLimits {
   uint32_t block_tokens = 0;
   uint64_t hot_bytes = 0;
   uint32_t vocab_size = 0;
+  uint32_t hidden_size = 0;          ///< Features of a token's state.
   uint32_t context_tokens_max = 0;   ///< Longest view.
   uint32_t steps_in_flight_max = 1;  ///< 1 = synchronous device.
 };

@@ -30,6 +30,7 @@ class Program::Compiler {
     for (const model::Op& op : graph_.ops) std::visit([this](const auto& o) { Add(o); }, op);
     KVIST_RETURN_IF_ERROR(status_);
     program_.logits_ = At(graph_.logits);
+    program_.hidden_ = At(graph_.hidden);
     FormJobs(program_.body_);
     FormJobs(program_.head_);
     return absl::OkStatus();

@@ -30,6 +30,7 @@ CpuExecutor::CpuExecutor(std::shared_ptr<const model::Model> model, const CpuExe
              .block_tokens = kv::kBlockTokens,
              .hot_bytes = options.frames_count * LayoutOf(model_->spec, options.kv_type).frame_bytes(),
              .vocab_size = model_->spec.vocab_size,
+             .hidden_size = model_->spec.width,
              .context_tokens_max = options.context_tokens_max,
              .steps_in_flight_max = 1};
   batch_.Reserve(limits_);
@@ -83,6 +84,7 @@ absl::Status CpuExecutor::Submit(step::StepPlan&& plan) {
   result_.logprobs.resize(batch_.logprobs_count);
   result_.scores.resize(batch_.scores_count);
   result_.range_mass.resize(result_.plan.mass_ranges.size());
+  result_.hidden.resize(size_t{batch_.hidden_rows} * limits_.hidden_size);
   result_.logits.resize(size_t{batch_.logits_rows} * limits_.vocab_size);
   state_.store(State::kSubmitted, std::memory_order_release);
   state_.notify_one();
@@ -128,8 +130,13 @@ void CpuExecutor::RunStep() {
     for (uint32_t first = 0; first < outputs; first += Program::kHeadRows) {
       const uint32_t count = std::min(Program::kHeadRows, outputs - first);
       program_.RunHead(batch_, first, count, worker, jobs_, turn);
-      jobs_.Share(turn, count,
-                  [&](uint32_t i) { FinishOutput(batch_.outputs[first + i], program_.Logits(i), worker); });
+      jobs_.Share(turn, count, [&](uint32_t i) {
+        const OutputRow& output = batch_.outputs[first + i];
+        FinishOutput(output, program_.Logits(i), worker);
+        if (output.hidden < 0) return;
+        std::copy_n(program_.Hidden(i), limits_.hidden_size,
+                    result_.hidden.begin() + std::ptrdiff_t{output.hidden} * limits_.hidden_size);
+      });
     }
   });
   program_.FinishMass(batch_, result_.range_mass);

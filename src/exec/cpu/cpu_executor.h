@@ -92,7 +92,8 @@ class CpuExecutor final : public step::Executor {
   double load_s_ = 0;
   uint64_t step_bytes_ = 0;  ///< Weights that every step reads: all but those of experts.
   std::vector<WorkerScratch> scratch_;
-  std::mutex wake_mutex_;  ///< A result may have been taken before its wake is called: that must not outlive the caller.
+  std::mutex
+      wake_mutex_;  ///< A result may have been taken before its wake is called: that must not outlive the caller.
   std::function<void()> wake_;
 
   // Handed between the caller and the runner: whoever the state names owns batch_ and result_.

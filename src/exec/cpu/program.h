@@ -191,6 +191,8 @@ class Program {
 
   /// After RunHead. @param index < count. @return [vocab_size]
   const float* Logits(uint32_t index) const { return logits_.At(index); }
+  /// What they were computed from. @return [width of the model]
+  const float* Hidden(uint32_t index) const { return hidden_.At(index); }
 
   /// After RunBody: StepResult::range_mass of all probes.
   /// @param mass  [StepPlan::mass_ranges]
@@ -277,7 +279,7 @@ class Program {
   uint32_t threads_ = 1;
   uint32_t context_tokens_ = 0;  ///< Longest that the executor takes: chooses rotary frequencies.
   Code body_, head_;
-  Rows logits_;
+  Rows logits_, hidden_;
   AnonymousMemory workspace_;
   std::byte* quantized_ = nullptr;  ///< [rows][ActivationRowBytes(cols)] of the last QuantizeInstr.
   Slots slots_;

@@ -60,7 +60,7 @@ absl::Status StepBatch::Build(const step::StepPlan& plan, const step::ExecutorLi
   mass_probes.clear();
   mass_items.clear();
   mass_blocks.clear();
-  logits_rows = scores_count = sampled_count = logprobs_count = 0;
+  hidden_rows = logits_rows = scores_count = sampled_count = logprobs_count = 0;
   KVIST_RETURN_IF_ERROR(AddCopies(plan, memory));
   CollectShifts(plan);
   for (uint32_t i = 0; i < plan.slices.size(); ++i) KVIST_RETURN_IF_ERROR(AddSlice(plan, i, memory));
@@ -259,11 +259,13 @@ void StepBatch::AddViewBlock(uint32_t view_begin, const attention::ViewBlock& bl
 }
 
 void StepBatch::AddOutputs(const step::Slice& slice, uint32_t index, uint32_t row_end) {
-  const uint32_t wanted = std::max({slice.logits_rows, slice.scores_count, slice.sampling ? 1u : 0u});
+  const uint32_t wanted =
+      std::max({slice.logits_rows, slice.scores_count, slice.sampling || slice.want_hidden ? 1u : 0u});
   KVIST_CHECK(wanted <= slice.tokens_count);
   for (uint32_t i = 0; i < wanted; ++i) {
     const uint32_t from_end = wanted - 1 - i;
     OutputRow output{.row = row_end - 1 - from_end, .slice = index};
+    if (from_end == 0 && slice.want_hidden) output.hidden = static_cast<int32_t>(hidden_rows++);
     if (from_end < slice.logits_rows) output.logits = static_cast<int32_t>(logits_rows++);
     if (from_end < slice.scores_count) {
       output.score = static_cast<int32_t>(slice.scores_begin + slice.scores_count - 1 - from_end);
