@@ -90,7 +90,7 @@ FakeWorld::FakeWorld(const FakeWorldOptions& options) {
   tokenizer = *std::move(made);
   const uint32_t context = options.context_tokens_max;
   const Clock& clock = options.clock != nullptr ? *options.clock : real_clock;
-  std::vector<TokenId> text = tokenizer->Encode(kFakeText, {.add_special = false});
+  std::vector<TokenId> text = tokenizer->Encode(options.text, {.add_special = false});
   executor = std::make_unique<FakeExecutor>(std::move(text),
                                             step::ExecutorLimits{.tokens_per_step_max = 512,
                                                                  .slices_per_step_max = options.requests_max,

@@ -56,6 +56,9 @@ class FakeExecutor final : public step::Executor {
   std::optional<step::StepResult> result_;
 };
 
+/// What the fake model says, again and again.
+inline constexpr std::string_view kFakeText = "The wind was soft that day. ";
+
 /// A Server on a thread of its own.
 class RunningServer {
  public:
@@ -76,6 +79,7 @@ struct FakeWorldOptions {
   uint32_t waiting_max = 1024, requests_max = 8, context_tokens_max = 8192;
   const Clock* clock = nullptr;  ///< nullptr = the real one.
   std::string model_path;
+  std::string text{kFakeText};  ///< What the model says, again and again.
 };
 
 /// Members are destroyed in reverse order.
@@ -103,8 +107,5 @@ struct FakeWorld {
     return false;
   }
 };
-
-/// What the fake model says, again and again.
-inline constexpr std::string_view kFakeText = "The wind was soft that day. ";
 
 }  // namespace kvist::serve

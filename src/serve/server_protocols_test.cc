@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -189,6 +191,57 @@ TEST(Protocols, ResponsesAreKeptToGoOnFrom) {
   EXPECT_EQ(Post(port, "/v1/responses", With(kResponse, {{"previous_response_id", id}})).status, 404);
   const json::value unstored = json::parse(Post(port, "/v1/responses", With(kResponse, {{"store", false}})).body);
   EXPECT_EQ(Get(port, "/v1/responses/" + std::string(unstored.at("id").as_string())).status, 404);
+}
+
+/// The text of one piece of a stream of any protocol; "" where it has none.
+std::string TextOfPiece(const json::value& piece) {
+  for (const char* place :
+       {"/choices/0/delta/content", "/choices/0/text", "/delta/text", "/message/content", "/response"}) {
+    json::error_code error;
+    const json::value* text = piece.find_pointer(place, error);
+    if (text != nullptr && text->is_string()) return std::string(text->get_string());
+  }
+  const json::object& fields = piece.as_object();
+  const bool delta = fields.contains("delta") && fields.at("type") == "response.output_text.delta";
+  return delta ? std::string(fields.at("delta").as_string()) : "";
+}
+
+TEST(Protocols, CharactersStayWholeAndStopStringsAreNotSeen) {
+  FakeWorldOptions options = Options();
+  // Long enough to begin before the two characters, for which the tokenizer has bytes.
+  options.text = "The wind was soft that day and all of the next \xF0\x9F\x8C\xB2\xF0\x9F\x90\xBB day. ";
+  FakeWorld world(options);
+  const std::string common = R"("model":"fake","stream":true,)",
+                    chat = R"("messages":[{"role":"user","content":"hello"}])";
+  const std::string stop = "\"y. T\"";
+  const std::pair<const char*, std::string> rows[] = {
+      {kChatPath, "{" + common + R"("max_tokens":60,"stop":)" + stop + "," + chat + "}"},
+      {"/v1/completions", "{" + common + R"("max_tokens":60,"prompt":"hello","stop":)" + stop + "}"},
+      {"/v1/messages", "{" + common + R"("max_tokens":60,"stop_sequences":[)" + stop + "]," + chat + "}"},
+      {"/api/chat", "{" + common + R"("options":{"num_predict":60,"stop":)" + stop + "}," + chat + "}"},
+      {"/api/generate",
+       "{" + common + R"("raw":true,"prompt":"hello","options":{"num_predict":60,"stop":[)" + stop + "]}}"},
+      {"/v1/responses", "{" + common + R"("max_output_tokens":60,"input":"hello"})"}};
+  for (const auto& [path, body] : rows) {
+    SCOPED_TRACE(path);
+    const HttpResponse reply = Post(world.port(), path, body);
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    std::string text;
+    const bool lines = reply.headers.at("content-type") == "application/x-ndjson";
+    for (const std::string& event : lines ? std::vector<std::string>() : SseEvents(reply.body)) {
+      const std::string data = event.substr(event.find("data: ") + 6);
+      if (data != "[DONE]") text += TextOfPiece(json::parse(data));
+    }
+    if (lines) {
+      for (const json::value& line : LinesOf(reply.body)) text += TextOfPiece(line);
+    }
+    EXPECT_EQ(text.find("\xEF\xBF\xBD"), std::string::npos) << text;
+    if (std::string_view(path) == "/v1/responses") {  // Has no stop strings.
+      EXPECT_THAT(text, HasSubstr("\xF0\x9F\x8C\xB2\xF0\x9F\x90\xBB day"));
+    } else {
+      EXPECT_THAT(text, ::testing::EndsWith("da"));
+    }
+  }
 }
 
 TEST(Protocols, AStreamThatFailsSaysSoAndCloses) {
