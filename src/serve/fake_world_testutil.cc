@@ -9,8 +9,9 @@
 
 namespace kvist::serve {
 
-FakeExecutor::FakeExecutor(std::vector<TokenId> text, const step::ExecutorLimits& limits, const Clock& clock)
-    : text_(std::move(text)), limits_(limits), clock_(clock) {}
+FakeExecutor::FakeExecutor(std::vector<TokenId> text, const step::ExecutorLimits& limits,
+                           std::chrono::milliseconds step_time, const Clock& clock)
+    : text_(std::move(text)), limits_(limits), step_time_(step_time), clock_(clock) {}
 
 absl::Status FakeExecutor::Submit(step::StepPlan&& plan) {
   step::StepResult result{.id = plan.id, .started_at = clock_.Now()};
@@ -29,7 +30,7 @@ absl::Status FakeExecutor::Submit(step::StepPlan&& plan) {
   result.range_mass.assign(plan.mass_ranges.size(), 0.0f);
   result.plan = std::move(plan);
   ++steps_begun_;
-  std::this_thread::sleep_for(std::chrono::milliseconds(1));  // An endless answer lasts for seconds.
+  std::this_thread::sleep_for(step_time_);
   result.finished_at = clock_.Now();
   std::lock_guard lock(mutex_);
   KVIST_CHECK(!result_.has_value());
@@ -98,7 +99,7 @@ FakeWorld::FakeWorld(const FakeWorldOptions& options) {
                                                                  .vocab_size = tokenizer->vocab_size(),
                                                                  .hidden_size = 4,
                                                                  .context_tokens_max = context},
-                                            clock);
+                                            options.step_time, clock);
   memory = std::make_unique<kv::KvMemory>(kv::KvMemoryOptions{.frames_count = 4 * context / kv::kBlockTokens});
   policy = sched::NewChunkedPolicy({});
   engine = std::make_unique<engine::Engine>(*executor, *memory, *policy, *tokenizer, clock,

@@ -114,6 +114,11 @@ absl::Status ReadTokens(const json::array& list, std::string_view name, uint32_t
                         std::vector<TokenId>& tokens) {
   tokens.reserve(tokens.size() + list.size());
   for (size_t i = 0; i < list.size(); ++i) {
+    const int64_t* plain = list[i].if_int64();
+    if (plain != nullptr && *plain >= 0 && *plain < int64_t{vocab_size}) {  // Most are; names are for faults.
+      tokens.push_back(TokenId{static_cast<uint32_t>(*plain)});
+      continue;
+    }
     KVIST_ASSIGN_OR_RETURN(const int64_t id, IntegerOf(list[i], Cat(name, "[", i, "]"), 0, int64_t{vocab_size} - 1));
     tokens.push_back(TokenId{static_cast<uint32_t>(id)});
   }
