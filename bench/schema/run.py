@@ -92,7 +92,7 @@ def main():
                 found["cut"] += 1
                 continue
             try:
-                jsonschema.Draft202012Validator(wanted, format_checker=jsonschema.FormatChecker()).validate(json.loads(text))
+                jsonschema.Draft202012Validator(wanted, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER).validate(json.loads(text))
                 found["valid"] += 1
             except (ValueError, jsonschema.ValidationError) as fault:
                 found["broken"] += 1

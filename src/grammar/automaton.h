@@ -17,9 +17,9 @@
 namespace kvist::grammar {
 
 struct AutomatonLimits {
-  uint32_t states_max = 4096;  ///< Remembered; then full() asks for a new automaton.
-  uint32_t places_max = 512;   ///< Of one state. More are left out: what they would have allowed is not accepted.
-  uint32_t depth_max = 512;    ///< Open calls; deeper places are left out too.
+  uint32_t states_max = 16384;  ///< Remembered; then full() asks for a new automaton.
+  uint32_t places_max = 512;    ///< Of one state. More are left out: what they would have allowed is not accepted.
+  uint32_t depth_max = 512;     ///< Open calls; deeper places are left out too.
 };
 
 class Automaton {

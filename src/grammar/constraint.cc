@@ -65,17 +65,29 @@ std::span<const uint32_t> Matcher::Mask() {
   return memory_->masks.insert_or_assign(key, MakeMask()).first->second;
 }
 
+/// How many plain characters may come, where it does not matter which: at most the length of the longest plain token.
+/// nullopt = it does matter.
+std::optional<size_t> Matcher::PlainRun() const {
+  Automaton::StateId state = state_;
+  for (size_t run = 0; run < table().longest_plain(); ++run) {
+    const Automaton::StateId next = memory_->automaton.Next(state, ' ');
+    for (uint32_t byte = 0; byte < 256; ++byte) {
+      const auto plain = static_cast<uint8_t>(byte);
+      if (TokenTable::IsPlain(plain) && memory_->automaton.Next(state, plain) != next) return std::nullopt;
+    }
+    if (next == state) break;
+    if (next == Automaton::kDead) return run;
+    state = next;
+  }
+  return table().longest_plain();
+}
+
 TokenBits Matcher::MakeMask() const {
   TokenBits bits(table().words(), 0);
   if (IsComplete()) bits = table().ends();
-  bool plain_stays = !strip_;  // Plain characters lead back here: all plain tokens are allowed.
-  for (uint32_t byte = 0; plain_stays && byte < 256; ++byte) {
-    if (TokenTable::IsPlain(static_cast<uint8_t>(byte))) {
-      plain_stays = memory_->automaton.Next(state_, static_cast<uint8_t>(byte)) == state_;
-    }
-  }
-  if (plain_stays) {
-    for (size_t i = 0; i < bits.size(); ++i) bits[i] |= table().plain()[i];
+  if (const std::optional<size_t> run = strip_ ? std::nullopt : PlainRun()) {
+    const TokenBits& plain = table().PlainUpTo(*run);
+    for (size_t i = 0; i < bits.size(); ++i) bits[i] |= plain[i];
   } else {
     Walk(table().plain_tree(), bits);
   }

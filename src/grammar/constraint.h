@@ -75,6 +75,7 @@ class Matcher {
   Automaton::StateId Read(Automaton::StateId state, std::string_view bytes) const;
   std::string_view Shown(TokenId token) const;
   void Walk(std::span<const TokenTable::TreeNode> tree, TokenBits& bits) const;
+  std::optional<size_t> PlainRun() const;
   TokenBits MakeMask() const;
 
   std::shared_ptr<const Constraint> constraint_;

@@ -14,12 +14,13 @@ struct Format {
   std::string_view name, pattern;
 };
 
-#define KVIST_DATE \
-  "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8])))"
-#define KVIST_TIME "(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9]))"
+#define KVIST_DATE                                                                                                    \
+  "([12][0-9]{3}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-" \
+  "8])))"
+#define KVIST_TIME "(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9]))"
 #define KVIST_BYTE "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 
-/// February has 28 days here, so that every date exists.
+/// February has 28 days and years are from 1000 to 2999, so that every date exists everywhere.
 constexpr Format kFormats[] = {
     {"date", "^" KVIST_DATE "$"},
     {"time", "^" KVIST_TIME "$"},

@@ -12,7 +12,6 @@ TokenTable::TokenTable(const Tokenizer& tokenizer) : strips_space_(tokenizer.add
   const size_t words = (size_t{size} + 31) / 32;
   ends_.assign(words, 0);
   breaks_.assign(words, 0);
-  plain_.assign(words, 0);
   begin_.push_back(0);
   std::vector<TokenId> plain_ids, other_ids;
   for (uint32_t id = 0; id < size; ++id) {
@@ -34,8 +33,13 @@ TokenTable::TokenTable(const Tokenizer& tokenizer) : strips_space_(tokenizer.add
     if (bytes.empty()) continue;
     longest_ = std::max(longest_, bytes.size());
     const bool plain = std::ranges::all_of(bytes, [](char c) { return IsPlain(static_cast<uint8_t>(c)); });
-    if (plain) AddToken(plain_, TokenId{id});
     (plain ? plain_ids : other_ids).push_back(TokenId{id});
+  }
+  std::ranges::sort(plain_ids, {}, [this](TokenId id) { return Bytes(id).size(); });
+  plain_up_to_.emplace_back(words, 0);
+  for (const TokenId id : plain_ids) {
+    while (longest_plain() < Bytes(id).size()) plain_up_to_.push_back(plain_up_to_.back());
+    AddToken(plain_up_to_.back(), id);
   }
   plain_tree_ = BuildTree(std::move(plain_ids));
   other_tree_ = BuildTree(std::move(other_ids));

@@ -4,6 +4,7 @@
 /// A vocabulary as a grammar sees it: which bytes each token adds to the text, as a tree of bytes that is walked once
 /// for a whole mask. Immutable. Threads: any. Non-goals: what is allowed where (constraint.h).
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -51,9 +52,10 @@ class TokenTable {
   /// After a break, and at the start where the request says so, a leading space is not part of the text.
   bool strips_space() const { return strips_space_; }
 
-  /// Tokens of plain characters only: printable ASCII but the quotation mark and the backslash. Inside a string of JSON
-  /// they all are allowed, and need no walk.
-  const TokenBits& plain() const { return plain_; }
+  /// Plain tokens, of printable ASCII but the quotation mark and the backslash, with at most so many bytes. Inside a
+  /// string of JSON they all are allowed, as long as they fit, and need no walk.
+  const TokenBits& PlainUpTo(size_t bytes) const { return plain_up_to_[std::min(bytes, longest_plain())]; }
+  size_t longest_plain() const { return plain_up_to_.size() - 1; }
   static bool IsPlain(uint8_t byte) { return byte >= 0x20 && byte < 0x7F && byte != '"' && byte != '\\'; }
   /// Trees of the plain tokens, and of the others.
   std::span<const TreeNode> plain_tree() const { return plain_tree_; }
@@ -65,7 +67,8 @@ class TokenTable {
 
   std::string bytes_;
   std::vector<uint32_t> begin_;  ///< [vocab_size + 1] into bytes_.
-  TokenBits ends_, breaks_, plain_;
+  TokenBits ends_, breaks_;
+  std::vector<TokenBits> plain_up_to_;  ///< By bytes.
   bool strips_space_ = false;
   size_t longest_ = 0;
   std::vector<TokenId> tokens_;
