@@ -51,7 +51,12 @@ const send = (path, body, {cancelAfter = 0} = {}) => new Promise((resolve, rejec
         });
         response.on("error", (error) => { if (!cancelled) reject(error); });
     });
-    request.on("error", (error) => { if (!cancelled) reject(error); });
+    request.on("error", (error) => {
+        if (cancelled) return;
+        // The server may close a connection that was idle for long just as it is used again: clients try anew then.
+        if (request.reusedSocket && ["ECONNRESET", "EPIPE"].includes(error.code)) return resolve(send(path, body, {cancelAfter}));
+        reject(error);
+    });
     if (cancelAfter < 0) setTimeout(() => { cancelled = true; request.destroy(); resolve("cancelled"); }, random(50));
     request.end(data);
 });
