@@ -141,7 +141,7 @@ TEST(EngineQuota, ATenantKeepsToItsBlocksAndAnswersStayTheSame) {
     return blocks;
   };
   while (bench.engine().Stats().waiting + bench.engine().Stats().running > 0 || most_others == 0) {
-    bench.engine().Inspect([&](const MemorySnapshot& snapshot) {
+    bench.engine().Inspect(SnapshotDetail::kRequests, [&](const MemorySnapshot& snapshot) {
       most = std::max(most, blocks_of(snapshot, 1));
       most_others = std::max(most_others, blocks_of(snapshot, 2));
     });
