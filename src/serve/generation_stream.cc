@@ -50,8 +50,10 @@ void GenerationStream::Start(std::function<void()> wake) {
     request.sampling.seed += fork;
     if (i > 0) request.mass_ranges.clear();
     request.want_progress = i == 0 && info_.stream;
-    request.name = info_.id;
-    request.choice = static_cast<uint32_t>(i);
+    // Each prompt of several is metered as a request of its own: its first choice has the prompt's tokens.
+    const size_t prompt = i / info_.choices;
+    request.name = prompt == 0 ? info_.id : info_.id + "/" + std::to_string(prompt);
+    request.choice = static_cast<uint32_t>(fork);
     choices_[i].engine_id = host_.engine.Submit(std::move(request), std::move(sink));
     host_.request_log.Name(*choices_[i].engine_id, info_.id, tenant_);
   }

@@ -85,6 +85,17 @@ TEST_F(ServerUsage, AddsUpToWhatClientsWereTold) {
   EXPECT_THAT(std::string(requests[0].at("request").as_string()), HasSubstr("chatcmpl-"));
 }
 
+TEST_F(ServerUsage, EachOfSeveralTextsIsCounted) {
+  const HttpResponse response =
+      Post(world_->port(), "/v1/embeddings", R"({"input":["one two","three four five"]})", KeyOf("ann"));
+  ASSERT_EQ(response.status, 200) << response.body;
+  const json::array rows = Usage("?group_by=request");
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(std::string(rows[1].at("request").as_string()), std::string(rows[0].at("request").as_string()) + "/1");
+  EXPECT_EQ(Count(rows[0], "prompt_tokens") + Count(rows[1], "prompt_tokens"),
+            Count(json::parse(response.body).at("usage"), "prompt_tokens"));
+}
+
 TEST_F(ServerUsage, TenantsSeeTheirOwnAndQueriesAreChecked) {
   Ask(kHello);
   Ask(kHello, "bob");
