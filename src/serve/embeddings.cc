@@ -142,7 +142,7 @@ absl::Status ReadInput(const ServedModel& model, const Fields& body, const engin
   return absl::OkStatus();
 }
 
-absl::StatusOr<PreparedRequest> Prepare(const ServedModel& model, PastStates past, std::string_view text,
+absl::StatusOr<PreparedRequest> Prepare(const ServedModel& model, const PastStates& past, std::string_view text,
                                         int64_t now_unix_s, bool ollama) {
   const RequestContext context = ContextOf(model, past);
   KVIST_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(text, context.json));
@@ -175,13 +175,13 @@ absl::StatusOr<PreparedRequest> Prepare(const ServedModel& model, PastStates pas
 
 }  // namespace
 
-absl::StatusOr<PreparedRequest> PrepareEmbeddings(const ServedModel& model, PastStates past, std::string_view body,
-                                                  int64_t now_unix_s) {
+absl::StatusOr<PreparedRequest> PrepareEmbeddings(const ServedModel& model, const PastStates& past,
+                                                  std::string_view body, int64_t now_unix_s) {
   return Prepare(model, past, body, now_unix_s, /*ollama=*/false);
 }
 
-absl::StatusOr<PreparedRequest> PrepareOllamaEmbed(const ServedModel& model, PastStates past, std::string_view body,
-                                                   int64_t now_unix_s) {
+absl::StatusOr<PreparedRequest> PrepareOllamaEmbed(const ServedModel& model, const PastStates& past,
+                                                   std::string_view body, int64_t now_unix_s) {
   return Prepare(model, past, body, now_unix_s, /*ollama=*/true);
 }
 

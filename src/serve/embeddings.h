@@ -15,9 +15,9 @@ namespace kvist::serve {
 
 /// One generation for each text, without output. Errors: InvalidArgument, with the field at fault; NotFound for another
 /// model; code context_length_exceeded.
-absl::StatusOr<PreparedRequest> PrepareEmbeddings(const ServedModel& model, PastStates past, std::string_view body,
-                                                  int64_t now_unix_s);
-absl::StatusOr<PreparedRequest> PrepareOllamaEmbed(const ServedModel& model, PastStates past, std::string_view body,
-                                                   int64_t now_unix_s);
+absl::StatusOr<PreparedRequest> PrepareEmbeddings(const ServedModel& model, const PastStates& past,
+                                                  std::string_view body, int64_t now_unix_s);
+absl::StatusOr<PreparedRequest> PrepareOllamaEmbed(const ServedModel& model, const PastStates& past,
+                                                   std::string_view body, int64_t now_unix_s);
 
 }  // namespace kvist::serve
