@@ -25,7 +25,8 @@ def request(custom_id, url="/v1/completions", **body):
 
 
 def some_requests(count, tokens=12):
-    return [request(f"r{i}", prompt=FACTS * (i % 3) + f"Story {i}. Once upon a time", max_tokens=tokens, temperature=0) for i in range(count)]
+    return [request(f"r{i}", prompt=FACTS * (i % 3) + f"Story {i}. Once upon a time", max_tokens=tokens, temperature=0, ignore_eos=True)
+            for i in range(count)]
 
 
 class BatchCase(unittest.TestCase):
@@ -96,7 +97,7 @@ class Alone(BatchCase):
         self.assertEqual(self.out.read_text(), before)
 
     def test_killed_in_the_middle_it_goes_on(self):
-        self.write(some_requests(40, tokens=60))
+        self.write(some_requests(150, tokens=60))
         command = [KVIST, "batch", self.inp, self.out, *ALONE, "--concurrency", "2"]
         for wanted in (5, 15):
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENV)
@@ -113,15 +114,15 @@ class Alone(BatchCase):
             file.write(b'{"id":"batch_req_12')
         summary = self.batch(*ALONE)
         self.assertIn("done again", self.stderr)
-        self.assertEqual((summary["finished_before"], summary["answered"]), (whole, 40 - whole))
-        self.assertEqual(len(self.lines()), 40)
+        self.assertEqual((summary["finished_before"], summary["answered"]), (whole, 150 - whole))
+        self.assertEqual(len(self.lines()), 150)
         texts = self.texts()
         self.out.unlink()
         self.batch(*ALONE)
         self.assertEqual(self.texts(), texts)
 
     def test_ctrl_c_leaves_what_can_go_on(self):
-        self.write(some_requests(200, tokens=100))
+        self.write(some_requests(500, tokens=100))
         process = subprocess.Popen([KVIST, "batch", self.inp, self.out, *ALONE, "--json"], stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True, env=ENV)
         while not self.out.exists() or not self.out.stat().st_size:
