@@ -270,7 +270,6 @@ void Engine::ApplyCancel(RequestId id) {
   GenerationEvent event{
       .id = id, .finish = FinishReason::kCancelled, .usage = request->usage, .trace = TraceAtEnd(*request)};
   event.range_mass = std::move(request->range_mass);
-  event.hidden = std::move(request->hidden);
   std::exchange(request->sink, nullptr)(std::move(event));
 }
 
@@ -311,6 +310,7 @@ void Engine::Finish(RequestId id, FinishReason reason, absl::Status status) {
     event.capsule = std::make_shared<const Capsule>(request->Snapshot());
   }
   event.range_mass = std::move(request->range_mass);
+  event.hidden = std::move(request->hidden);
   request->sink(std::move(event));
 }
 

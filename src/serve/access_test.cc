@@ -41,8 +41,8 @@ TEST(Access, Keys) {
 }
 
 TEST(Router, QueriesOfUsage) {
-  EXPECT_EQ(RouteOf("/kvist/usage").argument, "");
-  EXPECT_EQ(RouteOf("/kvist/usage?from=1&to=2").argument, "from=1&to=2");
+  EXPECT_EQ(RouteOf("/kvist/usage").query, "");
+  EXPECT_EQ(RouteOf("/kvist/usage?from=1&to=2").query, "from=1&to=2");
   EXPECT_EQ(RouteOf("/kvist/usage?").route, Route::kUsage);
   EXPECT_EQ(RouteOf("/kvist/usages").route, Route::kNone);
 }

@@ -103,6 +103,7 @@ absl::Status AddTokens(const ServedModel& model, std::vector<TokenId> tokens, co
 
 absl::Status AddText(const ServedModel& model, std::string_view text, const std::string& place,
                      const engine::GenerationRequest& base, PreparedRequest& prepared) {
+  if (text.empty()) return BadParam(place, Cat("'", place, "' is empty"));
   if (model.prompt_bytes_max > 0 && text.size() > model.prompt_bytes_max) {
     return WithCode(BadParam(place, Cat("'", place, "' has ", text.size(), " bytes, but the context of ",
                                         model.context_tokens_max, " tokens holds at most ", model.prompt_bytes_max)),

@@ -209,7 +209,7 @@ std::string TextOfPiece(const json::value& piece) {
 TEST(Protocols, CharactersStayWholeAndStopStringsAreNotSeen) {
   FakeWorldOptions options = Options();
   // Long enough to begin before the two characters, for which the tokenizer has bytes.
-  options.text = "The wind was soft that day and all of the next \xF0\x9F\x8C\xB2\xF0\x9F\x90\xBB day. ";
+  options.text = "The wind was soft that day and all of the next \xF0\x9F\x8C\xB2\xF0\x9F\x90\xBB day.";
   FakeWorld world(options);
   const std::string common = R"("model":"fake","stream":true,)",
                     chat = R"("messages":[{"role":"user","content":"hello"}])";
