@@ -145,14 +145,17 @@ TEST_F(ServerTenants, RunningRequestsAreTheirOwners) {
   EXPECT_EQ(Post(port(), "/kvist/capsules", keep, kAnn).status, 201);
   const json::value all = json::parse(Get(port(), "/kvist/memory", kRoot).body);
   EXPECT_EQ(all.at("requests").as_array().size(), 1u);
+  EXPECT_EQ(all.at("requests").at(0).at("tenant"), "ann");
   const json::value own = json::parse(Get(port(), "/kvist/memory", kAnn).body);
   EXPECT_EQ(own.at("requests").as_array().size(), 1u);
   EXPECT_FALSE(own.as_object().contains("blocks")) << "what others hold shows in no figure";
   const json::value other = json::parse(Get(port(), "/kvist/memory", kBob).body);
   EXPECT_EQ(other.at("requests").as_array().size(), 0u);
   EXPECT_EQ(other.at("nodes_total").to_number<int>(), 0);
-  EXPECT_EQ(Get(port(), "/metrics", kAnn).status, 403);
-  EXPECT_EQ(Get(port(), "/metrics", kRoot).status, 200);
+  for (const char* path : {"/metrics", "/kvist/state", "/kvist/steps"}) {
+    EXPECT_EQ(Get(port(), path, kAnn).status, 403) << path;
+    EXPECT_EQ(Get(port(), path, kRoot).status, 200) << path;
+  }
 }
 
 TEST_F(ServerTenants, SessionsAreNotShared) {

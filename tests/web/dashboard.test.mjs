@@ -84,8 +84,8 @@ dashboardTest("figures are the server's, and follow it", {}, async (view, page) 
   await eventually(() => view.tile("Tokens in").innerText(), "1,536 /s");
   assert.equal(await view.tile("Cache hits").innerText(), "8.3 %");
   assert.equal(await view.tile("Step").innerText(), "23.0 ms");
-  assert.equal(await view.tile("Prediction error").count(), 1);
-  assert.equal(await view.tile("Prediction error").isVisible(), false, "the server says nothing of it");
+  assert.equal(await view.tile("Step error").count(), 1);
+  assert.equal(await view.tile("Step error").isVisible(), false, "the server says nothing of it");
   assert.match(await page.locator("#percentiles").innerText(), /First token\s+–\s+–\s+–\s+0/);
   server.load.advance(60_000);
   await eventually(() => view.tile("Running").innerText(), "0");
@@ -130,6 +130,7 @@ dashboardTest("a request's row tells its steps, and opens what the server explai
 dashboardTest("a request that has not ended tells what was seen of it", { expected: kFailedLoad }, async (view) => {
   server.load.arrive({ prompt: 600, output: 5000 });
   server.load.advance(500);
+  await eventually(async () => (await view.rows.first().getAttribute("aria-label")).includes("decode tokens"), true);
   await view.rows.first().click();
   await view.dialog.getByText("This request has not ended.").waitFor();
   assert.match(await view.dialog.innerText(), /running\s+600 prefill tokens in 3 steps/);

@@ -36,7 +36,7 @@ const kTiles: Tile[] = [
     name: "Preempted",
     value: (state) => grouped(state.preempted),
     line: (sample) => sample.preempted,
-    hint: "for lack of memory",
+    hint: "memory was short",
   },
   {
     name: "Tokens in",
@@ -54,18 +54,18 @@ const kTiles: Tile[] = [
     name: "Cache hits",
     value: (_, history) => (history.hitRate === null ? "–" : percent(history.hitRate)),
     line: (sample) => sample.hitRate,
-    hint: "of prompts, 5 min",
+    hint: "in 5 minutes",
   },
   {
     name: "Step",
     value: (_, history) => (history.latest?.stepMs == null ? "–" : duration(history.latest.stepMs)),
     line: (sample) => sample.stepMs,
-    hint: "mean, last seconds",
+    hint: "mean of late",
   },
   {
-    name: "Prediction error",
+    name: "Step error",
     value: (state) => percent(state.predictionError ?? 0),
-    hint: "of step times",
+    hint: "of predictions",
     missing: (state) => state.predictionError === null,
   },
 ];

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { describeRow, kKeptMs, Timeline } from "./timeline";
+import { barsOf, describeRow, kKeptMs, Timeline } from "./timeline";
 import { parseSteps, type LiveRequest } from "./wire";
 
 const steps = (nowMs: number, ...data: object[]) =>
@@ -69,6 +69,15 @@ test("one that is put back while nothing runs is seen too", () => {
   assert.deepEqual(spans(timeline), ["prefill 50-60", "preempted 60-150"]);
 });
 
+test("one whose steps are newer than the list of who is there has not ended", () => {
+  const timeline = new Timeline();
+  timeline.addSteps(steps(100, read(0, 50, 8)));
+  timeline.addLive([], 40);
+  assert.equal(timeline.rows(1e9)[0]?.state, "running");
+  timeline.addLive([], 140);
+  assert.equal(timeline.rows(1e9)[0]?.state, "ended");
+});
+
 test("steps that come twice count once", () => {
   const timeline = new Timeline();
   for (let i = 0; i < 3; i++) timeline.addSteps(steps(100, read(0, 50, 8), write(1, 60)));
@@ -111,4 +120,16 @@ test("what is kept is bounded in time and in number", () => {
   const old = rows.find((row) => row.number === 1e6)!;
   assert.ok(old.spans.length <= kKeptMs / 100 + 2, `${old.spans.length} spans`);
   assert.equal(old.arrivedMs, 0, "one that goes on stays");
+});
+
+test("steps that are too narrow to be told apart are one bar, wide ones stay themselves", () => {
+  const step = (beginMs: number, endMs: number) => ({ kind: "decode" as const, beginMs, endMs, tokens: 1 });
+  const spans = [step(0, 9), step(10, 19), step(20, 29), step(30, 150), step(151, 160), step(200, 209), step(210, 219)];
+  assert.deepEqual(barsOf([...spans, { ...step(0, 9), kind: "prefill" as const }], "decode", 40), [
+    { beginMs: 0, endMs: 29, steps: 3 },
+    { beginMs: 30, endMs: 150, steps: 1 },
+    { beginMs: 151, endMs: 160, steps: 1 },
+    { beginMs: 200, endMs: 219, steps: 2 },
+  ]);
+  assert.equal(barsOf(spans, "decode", 5).length, 7);
 });

@@ -61,10 +61,12 @@ export class Timeline {
     }
   }
 
-  /** Who is there now; to be told after the steps of the same moment. */
+  /** Who was there at `nowMs`; to be told after steps that may be a little newer. */
   addLive(requests: LiveRequest[], nowMs: number): void {
     this.nowMs = Math.max(this.nowMs, nowMs);
-    for (const row of this.byNumber.values()) row.state = "ended";
+    for (const row of this.byNumber.values()) {
+      row.state = (row.spans.at(-1)?.endMs ?? 0) > nowMs ? "running" : "ended"; // It came only after that moment.
+    }
     for (const request of requests) {
       const row = this.rowOf(request.number, nowMs - request.ageMs);
       row.state = request.state;
@@ -126,6 +128,32 @@ export class Timeline {
     const ended = [...this.byNumber.values()].filter((row) => row.state === "ended");
     for (const row of ended.slice(0, Math.max(0, this.byNumber.size - kRequestsMax))) this.byNumber.delete(row.number);
   }
+}
+
+/** What is drawn in one piece. */
+export interface Bar {
+  beginMs: number;
+  endMs: number;
+  steps: number;
+}
+
+/** The spans of a kind; neighbours that are too narrow to be told apart are one bar. */
+export function barsOf(spans: Span[], kind: SpanKind, narrowMs: number): Bar[] {
+  const bars: Bar[] = [];
+  let lastIsNarrow = false;
+  for (const span of spans) {
+    if (span.kind !== kind) continue;
+    const last = bars.at(-1);
+    const isNarrow = span.endMs - span.beginMs < narrowMs;
+    if (last !== undefined && isNarrow && lastIsNarrow && span.beginMs - last.endMs < narrowMs / 4) {
+      last.endMs = Math.max(last.endMs, span.endMs);
+      last.steps++;
+    } else {
+      bars.push({ beginMs: span.beginMs, endMs: span.endMs, steps: 1 });
+    }
+    lastIsNarrow = isNarrow;
+  }
+  return bars;
 }
 
 /** A row in words, for those who cannot see it. */

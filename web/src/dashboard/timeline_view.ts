@@ -4,9 +4,10 @@
 import { el } from "../dom";
 import { duration, grouped } from "../format";
 import { paintBox, palette, sized } from "./paint";
-import { describeRow, type RequestRow, type Span, type SpanKind, type Timeline } from "./timeline";
+import { barsOf, describeRow, type RequestRow, type SpanKind, type Timeline } from "./timeline";
 
 const kRowsMax = 40;
+const kNarrow = 4; // Pixels; steps below are not told apart.
 const kInk = ["prefill", "decode", "wait", "lost", "raised"] as const;
 type Ink = Record<(typeof kInk)[number], string>;
 
@@ -133,31 +134,15 @@ function draw(canvas: HTMLCanvasElement, row: RequestRow, nowMs: number, windowM
   if (surface === null) return;
   const { context, width, height } = surface;
   const x = (ms: number) => ((ms - nowMs) / windowMs + 1) * width;
+  const narrowMs = (kNarrow * windowMs) / width;
   for (const kind of ["waiting", "preempted", "prefill", "decode"] as const) {
-    let merged: Span | null = null;
-    const flush = () => {
-      if (merged === null) return;
-      const left = Math.max(x(merged.beginMs), 0);
-      const right = Math.min(x(merged.endMs), width);
-      if (right > 0) paintSpan(context, kind, left, Math.max(right - left, 1.5), height, ink);
-      merged = null;
-    };
-    for (const span of row.spans) {
-      if (span.kind !== kind || x(span.endMs) < 0) continue;
-      // Steps that are narrower than what can be told apart become one bar.
-      const last: Span | null = merged;
-      if (
-        last !== null &&
-        (x(span.endMs) - x(last.beginMs) < 2.5 || x(span.endMs) - x(span.beginMs) < 2.5) &&
-        x(span.beginMs) - x(last.endMs) < 1
-      ) {
-        merged = { ...(last as Span), endMs: Math.max((last as Span).endMs, span.endMs) };
-      } else {
-        flush();
-        merged = span;
-      }
+    for (const bar of barsOf(row.spans, kind, narrowMs)) {
+      const left = Math.max(x(bar.beginMs), 0);
+      const right = Math.min(x(bar.endMs), width);
+      if (right <= 0) continue;
+      const gap = bar.steps === 1 && right - left > kNarrow ? 1 : 0; // Steps that are wide enough show one by one.
+      paintSpan(context, kind, left, Math.max(right - left - gap, 1.5), height, ink);
     }
-    flush();
   }
 }
 
@@ -173,8 +158,7 @@ function paintSpan(
   if (kind === "prefill") {
     paintBox(context, left, 3, width, height - 6, "stripes", ink.prefill, ink.raised);
   } else if (kind === "decode") {
-    const gap = width > 4 ? 1 : 0; // Steps that are wide enough show one by one.
-    paintBox(context, left, middle - 4, width - gap, 8, "solid", ink.decode, ink.raised);
+    paintBox(context, left, middle - 4, width, 8, "solid", ink.decode, ink.raised);
   } else {
     context.strokeStyle = kind === "waiting" ? ink.wait : ink.lost;
     context.lineWidth = 2;
