@@ -54,7 +54,7 @@ struct GenerationRequest {
   uint32_t choice = 0;  ///< Which one.
   TenantId tenant{};
   uint32_t tenant_blocks_max = 0;  ///< Blocks that its tenant's running requests may write in all; 0 = no bound.
-  uint8_t priority = 128;  ///< 0 = most urgent.
+  uint8_t priority = 128;          ///< 0 = most urgent.
   /// Wished times from arrival to the first token, and from each token to the next; 0 = as the engine's options say.
   int64_t first_token_ns = 0, next_token_ns = 0;
   uint32_t output_tokens_predicted = 0;  ///< 0 = unknown.
