@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "lab/markup.h"
 #include "serve/json_output.h"
 
 namespace kvist::lab {
@@ -35,29 +36,6 @@ th,td{text-align:right;padding:.25rem .6rem;border-bottom:1px solid var(--line);
 th:first-child,td:first-child{text-align:left}td.words{white-space:normal;text-align:left;min-width:14rem}
 pre{white-space:pre-wrap;overflow-wrap:anywhere}
 )";
-
-std::string Escape(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 struct Point {
   double x, y;
@@ -96,7 +74,7 @@ class Plot {
                            Number(share * y_max_));
     }
     body_ += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>", (kLeft + kRight) / 2, kBottom + 31,
-                         Escape(x_label_));
+                         EscapeMarkup(x_label_));
   }
 
   void Curve(std::span<const Point> points) {
@@ -121,7 +99,8 @@ class Plot {
     return fmt::format(
         "<figure><figcaption>{}</figcaption><svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">{}</svg>"
         "<p class=\"dim\">{}</p></figure>\n",
-        Escape(title_), kWidth, kHeight, Escape(title_ + ". " + std::string(words)), body_, Escape(words));
+        EscapeMarkup(title_), kWidth, kHeight, EscapeMarkup(title_ + ". " + std::string(words)), body_,
+        EscapeMarkup(words));
   }
 
  private:
@@ -240,7 +219,7 @@ std::string Tenants(const LoadReport& report) {
     const LoadFigures& figures = report.summary.tenants[i];
     out += fmt::format(
         "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{:.1f} %</td><td>{:.1f}</td><td>{:.1f}</td></tr>\n",
-        Escape(report.tenants[i]), figures.requests, figures.answered(), 100 * figures.good_share(),
+        EscapeMarkup(report.tenants[i]), figures.requests, figures.answered(), 100 * figures.good_share(),
         figures.output_tokens_per_s, figures.ttft_s.p99 * 1e3);
   }
   return out + fmt::format(
@@ -258,7 +237,7 @@ std::string Faults(const LoadReport& report) {
       "<th scope=\"col\">count</th><th scope=\"col\">what was said</th></tr>\n";
   for (const LoadFault& fault : faults) {
     out += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td class=\"words\">{}</td></tr>\n",
-                       LoadOutcomeName(fault.outcome), fault.status, fault.count, Escape(fault.why));
+                       LoadOutcomeName(fault.outcome), fault.status, fault.count, EscapeMarkup(fault.why));
   }
   return out + "</table></div>\n";
 }
@@ -272,7 +251,7 @@ std::string LoadHtml(const LoadReport& report) {
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>Load test</title><style>";
   out += kStyle;
   out += fmt::format("</style></head><body><main><h1>Load test of {}</h1><p class=\"dim\">{}{}{:.1f} s{}</p>\n",
-                     Escape(report.url), Escape(report.model), report.model.empty() ? "" : ", ",
+                     EscapeMarkup(report.url), EscapeMarkup(report.model), report.model.empty() ? "" : ", ",
                      report.summary.duration_s, report.result.interrupted ? ", interrupted" : "");
   out += Figures(report);
   out += "<h2>Plots</h2><div class=\"plots\">\n";
@@ -298,7 +277,7 @@ std::string LoadHtml(const LoadReport& report) {
   out += Cumulative("Whole answer",
                     Collect(report.result, [](const LoadRecord& r, Values& v) { v.push_back(r.e2e_s()); }), all.e2e_s);
   out += Timelines(report) + Scatter(report) + "</div>\n" + Tenants(report) + Faults(report);
-  out += fmt::format("<h2>Settings</h2><pre>{}</pre>\n", Escape(serve::JsonText(report.settings)));
+  out += fmt::format("<h2>Settings</h2><pre>{}</pre>\n", EscapeMarkup(serve::JsonText(report.settings)));
   return out + "</main></body></html>\n";
 }
 

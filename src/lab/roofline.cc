@@ -5,34 +5,13 @@
 
 #include <fmt/format.h>
 
+#include "lab/markup.h"
+
 namespace kvist::lab {
 namespace {
 
 constexpr double kWidth = 960, kHeight = 600, kLeft = 90, kRight = 930, kTop = 70, kBottom = 530;
 constexpr double kLabelHeight = 15;
-
-std::string Escape(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) >= 0x20) out += c;  // Others are no XML.
-    }
-  }
-  return out;
-}
 
 /// Decades around the values shown.
 class Axis {
@@ -67,7 +46,7 @@ std::string Decade(int exponent) {
 }
 
 std::string Text(double x, double y, std::string_view text, std::string_view more = "") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, more, Escape(text));
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, more, EscapeMarkup(text));
 }
 
 std::string Line(double x1, double y1, double x2, double y2, std::string_view kind) {

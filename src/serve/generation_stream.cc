@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/check.h"
+#include "telemetry/log.h"
 
 namespace kvist::serve {
 
@@ -203,8 +204,16 @@ void GenerationStream::End(engine::FinishReason reason) {
     host_.sessions.Store(cache_namespace_, session_,
                          {std::move(history_), turn_ ? StatesOf(*turn_) : std::vector<MessageState>{}});
   }
-  spdlog::debug("{}: {} + {} tokens, {} cached, {}", info_.id, record_.usage.prompt_tokens, record_.usage.output_tokens,
-                record_.usage.cached_tokens, FinishReasonName(reason));
+  const auto whole = [](uint64_t count) { return static_cast<int64_t>(count); };
+  telemetry::Log(spdlog::level::info, "answered",
+                 {{"request", info_.id},
+                  {"kind", info_.kind},
+                  {"status", whole(static_cast<uint64_t>(error_.has_value() ? error_->http_status : 200))},
+                  {"finish", FinishReasonName(reason)},
+                  {"prompt_tokens", whole(record_.usage.prompt_tokens)},
+                  {"cached_tokens", whole(record_.usage.cached_tokens)},
+                  {"output_tokens", whole(record_.usage.output_tokens)},
+                  {"total_ms", Seconds(record_.finished_at - record_.received_at) * 1e3}});
   if (info_.stream) EmitEnd();
   if (wake_) std::exchange(wake_, nullptr)();
 }
