@@ -29,18 +29,6 @@ class Book final : public MeterBook {
   size_t closed_ = 0, cancelled_ = 0;
 };
 
-GenerationRequest Greedy(uint32_t prompt_tokens, uint64_t seed, uint32_t max_tokens) {
-  GenerationRequest request;
-  Prng prng(seed);
-  for (uint32_t i = 0; i < prompt_tokens; ++i) {
-    request.prompt.push_back(TokenId{static_cast<uint32_t>(10 + prng.Below(800))});
-  }
-  request.max_tokens = max_tokens;
-  request.sampling.temperature = 0;
-  request.ignore_eos = true;
-  return request;
-}
-
 void ExpectSums(Bench& bench, const Book& book) {
   const EngineStats stats = bench.engine().Stats();
   Meter sum;

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/prng.h"
 #include "engine/engine.h"
 #include "engine/request_trace.h"
 #include "exec/cpu/cpu_executor.h"
@@ -143,5 +144,18 @@ inline constexpr std::string_view kStory =
     "Once upon a time, a kind boy named Ben lived near the museum. Every day, he went to the";
 inline constexpr std::string_view kOther =
     "The purple key opens the shiny suitcase. Use the orange key for the small trunk. Then";
+
+/// Random words, answered by the likeliest ones, as many as asked for.
+inline GenerationRequest Greedy(uint32_t prompt_tokens, uint64_t seed, uint32_t max_tokens = 6) {
+  GenerationRequest request;
+  Prng prng(seed);
+  for (uint32_t i = 0; i < prompt_tokens; ++i) {
+    request.prompt.push_back(TokenId{static_cast<uint32_t>(10 + prng.Below(800))});
+  }
+  request.max_tokens = max_tokens;
+  request.sampling.temperature = 0;
+  request.ignore_eos = true;
+  return request;
+}
 
 }  // namespace kvist::engine

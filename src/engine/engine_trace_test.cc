@@ -8,18 +8,6 @@
 namespace kvist::engine {
 namespace {
 
-GenerationRequest Greedy(uint32_t prompt_tokens, uint64_t seed, uint32_t max_tokens = 6) {
-  GenerationRequest request;
-  Prng prng(seed);
-  for (uint32_t i = 0; i < prompt_tokens; ++i) {
-    request.prompt.push_back(TokenId{static_cast<uint32_t>(10 + prng.Below(800))});
-  }
-  request.max_tokens = max_tokens;
-  request.sampling.temperature = 0;
-  request.ignore_eos = true;
-  return request;
-}
-
 uint32_t Reused(const RequestTrace& trace) {
   uint32_t tokens = 0;
   for (const kv::ReusedPart& part : trace.reused) tokens += part.tokens;
