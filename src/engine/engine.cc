@@ -215,7 +215,7 @@ void Engine::Admit(std::unique_ptr<Request> request) {
   if (!status.ok()) {
     growth = {.finish = FinishReason::kError, .status = std::move(status)};
   } else if (request->output_max == 0) {
-    growth.finish = FinishReason::kLength;
+    if (!request->input.want_prompt_logprobs) growth.finish = FinishReason::kLength;
   } else if (request->input.constraint != nullptr) {
     growth = BeginConstraint(*request);
   }
@@ -229,6 +229,7 @@ void Engine::Admit(std::unique_ptr<Request> request) {
 /// Two requests that would compute the same beginning at once: the later one waits until the earlier one has it.
 void Engine::FindLeader(Request& request) {
   request.prefix_group = request.id.value;
+  if (request.input.want_prompt_logprobs) return;  // It needs results of tokens, not what is kept of them.
   const auto& tokens = request.tokens;
   for (const auto* list : {&running_, &waiting_}) {
     for (const auto& other : *list) {
@@ -310,6 +311,7 @@ void Engine::Finish(RequestId id, FinishReason reason, absl::Status status) {
     event.capsule = std::make_shared<const Capsule>(request->Snapshot());
   }
   event.range_mass = std::move(request->range_mass);
+  event.prompt_logprobs = std::move(request->prompt_logprobs);
   event.hidden = std::move(request->hidden);
   request->sink(std::move(event));
 }

@@ -138,6 +138,8 @@ class Engine {
   void TellProgress(Request& request);
   void Preempt(Request& request);
   void AddSlice(Request& request, uint32_t tokens);
+  void AddScores(const Request& request, step::Slice& slice);
+  void TakeScores(Request& request, const step::StepResult& result, const step::Slice& slice, uint32_t tops_begin);
   void Learn(const step::StepResult& result);
   void CountOutput(const Request& request);
   uint32_t PredictedOutput(const Request& request) const;
@@ -145,7 +147,7 @@ class Engine {
   void SetBlocksSpared(Request& request) const;
   /// Where a slice's results begin.
   struct ResultPlace {
-    uint32_t sampled = 0, logprobs = 0, hidden = 0;
+    uint32_t sampled = 0, logprobs = 0, hidden = 0, score_tops = 0;
   };
   void ApplySlice(const step::StepResult& result, const step::Slice& slice, const ResultPlace& place);
   void Finish(RequestId id, FinishReason reason, absl::Status status = absl::OkStatus());

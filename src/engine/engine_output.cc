@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "base/status.h"
 #include "engine/engine.h"
@@ -63,6 +64,36 @@ Engine::Growth Engine::BeginConstraint(Request& request) {
     if (!request.matcher->Accept(token)) return fault("the output so far is not in the grammar");
   }
   return Settle(request);
+}
+
+/// Each token of a prompt is scored where the one before it is computed.
+void Engine::AddScores(const Request& request, step::Slice& slice) {
+  if (!request.ScoresPrompt()) return;
+  const auto prompt = static_cast<uint32_t>(request.input.prompt.size());
+  const uint32_t first = std::max(request.computed + 1, request.prompt_scored);
+  const uint32_t end = std::min(request.computed + slice.tokens_count + 1, prompt);
+  if (first >= end) return;
+  slice.scores_begin = static_cast<uint32_t>(plan_.score_targets.size());
+  slice.scores_count = end - first;
+  slice.scores_row = first - 1 - request.computed;
+  slice.scores_top = request.input.sampling.logprobs_count;
+  const auto targets = std::span(request.tokens).subspan(first, slice.scores_count);
+  plan_.score_targets.insert(plan_.score_targets.end(), targets.begin(), targets.end());
+}
+
+void Engine::TakeScores(Request& request, const step::StepResult& result, const step::Slice& slice,
+                        uint32_t tops_begin) {
+  if (!request.ScoresPrompt()) return;
+  if (request.prompt_scored == 0) {
+    request.prompt_logprobs.push_back({.token = request.tokens[0], .logprob = NAN, .top = {}});
+    request.prompt_scored = 1;
+  }
+  const step::TokenLogprob* top = result.score_tops.data() + tops_begin;
+  for (uint32_t i = 0; i < slice.scores_count; ++i, top += slice.scores_top) {
+    request.prompt_logprobs.push_back({.token = request.tokens[request.prompt_scored++],
+                                       .logprob = result.scores[slice.scores_begin + i],
+                                       .top = {top, top + slice.scores_top}});
+  }
 }
 
 /// Says which tokens the slice may sample.

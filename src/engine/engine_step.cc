@@ -43,6 +43,7 @@ bool Engine::TakeResult() {
   for (const step::Slice& slice : result.plan.slices) {
     ApplySlice(result, slice, place);
     place.hidden += slice.want_hidden ? 1 : 0;
+    place.score_tops += slice.scores_count * slice.scores_top;
     if (!slice.sampling) continue;
     ++place.sampled;
     if (slice.sampling->want_logprobs) place.logprobs += 1 + slice.sampling->logprobs_count;
@@ -73,7 +74,13 @@ void Engine::ApplySlice(const step::StepResult& result, const step::Slice& slice
     request->hidden.assign(first, first + static_cast<std::ptrdiff_t>(features));
     return Finish(request->id, FinishReason::kStop);
   }
-  if (!slice.sampling) return TellProgress(*request);
+  TakeScores(*request, result, slice, place.score_tops);
+  if (!slice.sampling) {
+    if (request->output_max == 0 && request->computed == request->known()) {
+      return Finish(request->id, FinishReason::kLength);
+    }
+    return TellProgress(*request);
+  }
 
   if (slice.mass_count > 0) {
     const auto first = result.range_mass.begin() + slice.mass_begin;
@@ -97,6 +104,7 @@ void Engine::ApplySlice(const step::StepResult& result, const step::Slice& slice
   request->text.TakeReady(event);
   if (event.token_ids.empty() && event.text.empty()) return;
   event.range_mass = std::move(request->range_mass);
+  event.prompt_logprobs = std::move(request->prompt_logprobs);
   request->sink(std::move(event));
 }
 
@@ -202,8 +210,9 @@ bool Engine::StartStep() {
 
 /// Gives a waiting request its place in memory, on what is cached of its text.
 void Engine::Begin(Request& request) {
-  request.computed =
-      memory_.Begin(request.id, request.input.cache_namespace, request.tokens, request.input.ops, request.leader);
+  const uint32_t reuse_max = request.ScoresPrompt() ? request.prompt_scored : UINT32_MAX;
+  request.computed = memory_.Begin(request.id, request.input.cache_namespace, request.tokens, request.input.ops,
+                                   request.leader, reuse_max);
   request.has_memory = true;
   TraceBegin(request);
   if (!request.counted) {
@@ -240,7 +249,8 @@ void Engine::AddSlice(Request& request, uint32_t tokens) {
   for (uint32_t i = 0; i < tokens; ++i) plan_.tokens.push_back({.known = request.tokens[request.computed + i]});
   const bool whole = request.computed + tokens == request.known();
   slice.want_hidden = whole && request.input.want_hidden;
-  if (whole && !slice.want_hidden) {
+  AddScores(request, slice);
+  if (whole && !slice.want_hidden && request.output_max > 0) {
     slice.sampling = request.input.sampling;
     slice.counts_begin = static_cast<uint32_t>(plan_.counts.size());
     slice.counts_count = static_cast<uint32_t>(request.counts.size());

@@ -32,6 +32,7 @@ struct Answer {
   Usage usage;
   std::shared_ptr<const RequestTrace> trace;
   std::vector<float> range_mass;
+  std::vector<TokenEvent> prompt_logprobs;
 };
 
 /// An engine driven by hand: one turn at a time, on this thread.
@@ -80,6 +81,10 @@ class Bench {
       answer->status = event.status;
       answer->usage = event.usage;
       answer->trace = event.trace;
+      if (!event.prompt_logprobs.empty()) {
+        EXPECT_TRUE(answer->prompt_logprobs.empty()) << "told twice";
+        answer->prompt_logprobs = std::move(event.prompt_logprobs);
+      }
       if (event.range_mass.empty()) return;
       EXPECT_TRUE(answer->range_mass.empty()) << "measured twice";
       answer->range_mass = std::move(event.range_mass);

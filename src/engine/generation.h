@@ -48,6 +48,9 @@ struct GenerationRequest {
   bool want_progress = false;  ///< Events tell how far the prompt has been read (GenerationEvent::prompt_read).
   bool want_hidden = false;    ///< No output, but the state of the prompt's last token (GenerationEvent::hidden).
   bool want_capsule = false;  ///< The last event brings the state after it, unless the request failed or was cancelled.
+  /// Log probabilities of the prompt's tokens (GenerationEvent::prompt_logprobs), with as many alternatives as
+  /// `sampling` wants. All of the prompt is computed then, whatever is cached of it; also when max_tokens is 0.
+  bool want_prompt_logprobs = false;
   /// Parts of the prompt whose attention mass is wanted (GenerationEvent::range_mass), in order, apart.
   std::vector<kv::TokenRange> mass_ranges;
   std::string name;     ///< Of the answer that it is a choice of, for who keeps meters; "" = none.
@@ -97,6 +100,9 @@ struct GenerationEvent {
   /// [mass_ranges] with the first event after the prompt was read, else empty: shares of the attention of its last
   /// token (step::StepResult::range_mass).
   std::vector<float> range_mass;
+  /// With the first event after the prompt was read, when asked for: each of its tokens after those before it; NaN for
+  /// the first, which nothing comes before.
+  std::vector<TokenEvent> prompt_logprobs;
   std::vector<float> hidden;  ///< With the last event, when asked for: [ExecutorLimits::hidden_size].
 };
 

@@ -48,8 +48,10 @@ struct Request {
   const TimeNs arrived_at;
   std::vector<step::TokenCount> counts;  ///< For penalties; empty unless some are set.
   absl::flat_hash_map<TokenId, uint32_t> counts_index;
-  std::vector<float> range_mass;  ///< As measured, until the next event takes it along.
-  std::vector<float> hidden;      ///< The same of the state that was asked for.
+  std::vector<float> range_mass;            ///< As measured, until the next event takes it along.
+  std::vector<float> hidden;                ///< The same of the state that was asked for.
+  std::vector<TokenEvent> prompt_logprobs;  ///< Likewise.
+  uint32_t prompt_scored = 0;               ///< Tokens of the prompt that have their log probability.
   bool counted = false;
   RequestTrace trace;
   uint32_t lost_tokens = 0;           ///< That were computed when it was preempted.
@@ -68,8 +70,12 @@ struct Request {
     capsule.prompt_output_bytes = text.emitted_bytes();
     if (capsule.max_tokens != UINT32_MAX) capsule.max_tokens -= output_count();
     capsule.mass_ranges.clear();  // What was measured is of this run.
+    capsule.want_prompt_logprobs = false;
     return capsule;
   }
+
+  /// The next token of the prompt has no log probability yet, and it is wanted.
+  bool ScoresPrompt() const { return input.want_prompt_logprobs && prompt_scored < input.prompt.size(); }
 
   bool NeedsCounts() const {
     const step::Sampling& s = input.sampling;

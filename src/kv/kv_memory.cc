@@ -65,7 +65,7 @@ void KvMemory::ExtendByOpenBlock(const Sequence& like, NodeId root, const TextKe
 }
 
 uint32_t KvMemory::Begin(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens,
-                         std::span<const CacheOp> ops, RequestId like) {
+                         std::span<const CacheOp> ops, RequestId like, uint32_t reuse_max) {
   const auto [it, inserted] = sequences_.try_emplace(id);
   KVIST_CHECK(inserted && FindFault(ops).empty());
   Sequence& sequence = it->second;
@@ -78,7 +78,8 @@ uint32_t KvMemory::Begin(RequestId id, uint64_t cache_namespace, std::span<const
   // The last token is computed, for its logits.
   const auto other = sequences_.find(like);
   const Sequence* leader = other == sequences_.end() || other == it ? nullptr : &other->second;
-  if (options_.reuse && tokens.size() > 1 && !StartOn(sequence, tokens.first(tokens.size() - 1), leader)) {
+  const size_t reusable = tokens.empty() ? 0 : std::min<size_t>(tokens.size() - 1, reuse_max);
+  if (options_.reuse && reusable > 0 && !StartOn(sequence, tokens.first(reusable), leader)) {
     // No frame for the copy of a shared block's beginning: whole blocks only.
     StartOn(sequence, tokens.first(sequence.live.tokens() / kBlockTokens * kBlockTokens), nullptr);
   }

@@ -107,9 +107,10 @@ class KvMemory {
   ///             sequence has as many tokens as it says.
   /// @param like  a sequence of the same namespace that may have computed more of this text than is cached: the block
   ///              that it is filling is copied from. Unknown ids are nobody.
+  /// @param reuse_max  tokens that may be taken from what is cached, for who wants results of the others
   /// @return tokens whose keys and values are already there, dropped ones included.
   uint32_t Begin(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens,
-                 std::span<const CacheOp> ops = {}, RequestId like = {});
+                 std::span<const CacheOp> ops = {}, RequestId like = {}, uint32_t reuse_max = UINT32_MAX);
 
   /// Where that came from, in order of the text. To be asked right after Begin.
   std::vector<ReusedPart> ReusedParts(RequestId id) const;

@@ -60,7 +60,8 @@ class WindowRunner {
                             .tail = span,
                             .tail_begin = begin,
                             .commit_count = count,
-                            .scores_count = scores});
+                            .scores_count = scores,
+                            .scores_row = count - scores});
     plan_.segments.push_back({span, 0, end});
     for (uint32_t t = begin; t < end; ++t) plan_.tokens.push_back({tokens[t]});
     for (uint32_t t = end - scores; t < end; ++t) plan_.score_targets.push_back(tokens[t + 1]);

@@ -56,7 +56,7 @@ class BigramModel {
     seen_ += slice.tokens_count;
     ASSERT_EQ(plan.score_targets.size(), slice.scores_count);
     for (uint32_t i = 0; i < slice.scores_count; ++i) {
-      const TokenId before = plan.tokens[slice.tokens_count - slice.scores_count + i].known;
+      const TokenId before = plan.tokens[slice.scores_row + i].known;
       result.scores.push_back(static_cast<float>(-Bits(before, plan.score_targets[i]) * kLn2));
     }
   }

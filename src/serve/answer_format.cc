@@ -26,6 +26,9 @@ std::string ChoiceOutput::TextOf(OutputPart::Kind kind) const {
   return text;
 }
 
+void AnswerFormat::AddPrompt(uint32_t /*choice*/, std::span<const engine::TokenEvent> /*tokens*/,
+                             std::string& /*out*/) {}
+
 void AnswerFormat::KeepAlive(std::string& out) {
   out += ": keep-alive\n\n";
 }

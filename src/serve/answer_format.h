@@ -28,8 +28,7 @@ struct AnswerInfo {
   std::string fingerprint;  ///< Changes with the program, the model file and what may change its output.
   bool stream = false;
   bool logprobs = false;
-  uint32_t choices = 1;             ///< Of each prompt.
-  bool strips_first_space = false;  ///< The output's first token shows without its leading space.
+  uint32_t choices = 1;  ///< Of each prompt.
 };
 
 /// How one choice ended.
@@ -44,6 +43,7 @@ struct ChoiceEnd {
 struct ChoiceOutput {
   std::vector<OutputPart> parts;           ///< Neighbours of one part are joined.
   std::vector<engine::TokenEvent> tokens;  ///< Only when log probabilities are wanted.
+  std::vector<engine::TokenEvent> prompt;  ///< The same of the prompt, when wanted (GenerationEvent::prompt_logprobs).
   std::vector<float> hidden;               ///< Of an embedding: the state of the prompt's last token.
   ChoiceEnd end;
 
@@ -80,6 +80,8 @@ class AnswerFormat {
   virtual std::string_view StreamType() const { return "text/event-stream"; }
   /// @param choices  of all prompts. @param usage  what is known yet: the prompt's tokens, perhaps the cached ones
   virtual void Begin(uint32_t choices, const engine::Usage& usage, std::string& out) = 0;
+  /// Log probabilities of the choice's prompt, before its first Add. Nothing where the protocol has no place for them.
+  virtual void AddPrompt(uint32_t choice, std::span<const engine::TokenEvent> tokens, std::string& out);
   /// @param tokens  whose text is complete with `parts`; empty unless log probabilities are wanted
   virtual void Add(uint32_t choice, std::span<const OutputPart> parts, std::span<const engine::TokenEvent> tokens,
                    std::string& out) = 0;

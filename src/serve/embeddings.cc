@@ -167,7 +167,7 @@ absl::StatusOr<PreparedRequest> Prepare(const ServedModel& model, const PastStat
   options.generation.want_hidden = true;
   PreparedRequest prepared;
   KVIST_RETURN_IF_ERROR(ReadInput(model, body, options.generation, prepared));
-  AnswerInfo info = InfoOf(model, options, prepared, now_unix_s);
+  AnswerInfo info = InfoOf(model, options, now_unix_s);
   info.kind = "embeddings";
   info.id = NewId("embd-");
   prepared.format = std::make_unique<EmbeddingsFormat>(std::move(info), shape, static_cast<uint32_t>(dimensions));

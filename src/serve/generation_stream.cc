@@ -163,6 +163,13 @@ std::vector<OutputPart> GenerationStream::TakeParts(Choice& choice, engine::Gene
 
 void GenerationStream::Append(size_t index, engine::GenerationEvent& event) {
   Choice& choice = choices_[index];
+  if (!event.prompt_logprobs.empty()) {
+    if (info_.stream) {
+      format_->AddPrompt(static_cast<uint32_t>(index), event.prompt_logprobs, output_);
+    } else {
+      choice.output.prompt = std::move(event.prompt_logprobs);
+    }
+  }
   if (!info_.logprobs) event.tokens.clear();
   std::vector<OutputPart> parts = TakeParts(choice, event);
   if (info_.stream) {

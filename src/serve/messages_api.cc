@@ -190,7 +190,7 @@ absl::StatusOr<PreparedRequest> PrepareMessages(const ServedModel& model, const 
                                                 int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(ChatRequest request, ParseMessagesRequest(body, ContextOf(model, past)));
   KVIST_ASSIGN_OR_RETURN(PreparedRequest prepared, RenderChat(model, past, request, body.size(), now_unix_s));
-  AnswerInfo info = InfoOf(model, request.options, prepared, now_unix_s);
+  AnswerInfo info = InfoOf(model, request.options, now_unix_s);
   info.kind = "messages";
   info.id = NewId("msg_");
   prepared.format = std::make_unique<MessagesFormat>(std::move(info));

@@ -125,9 +125,9 @@ absl::Status ReadFormat(const Fields& body, OutputWish& wish) {
   return absl::OkStatus();
 }
 
-AnswerInfo OllamaInfo(const ServedModel& model, const RequestOptions& options, const PreparedRequest& prepared,
-                      int64_t now_unix_s, std::string_view kind) {
-  AnswerInfo info = InfoOf(model, options, prepared, now_unix_s);
+AnswerInfo OllamaInfo(const ServedModel& model, const RequestOptions& options, int64_t now_unix_s,
+                      std::string_view kind) {
+  AnswerInfo info = InfoOf(model, options, now_unix_s);
   info.kind = kind;
   info.id = NewId("ollama-");
   return info;
@@ -212,7 +212,7 @@ absl::StatusOr<std::variant<ChatRequest, CompletionRequest>> ParseOllamaGenerate
   }
   if (raw || !has_template) {
     if (!system.empty()) return body.Bad("system", "is not for a raw prompt");
-    return Either(CompletionRequest{.options = std::move(options), .prompt = std::move(prompt)});
+    return Either(CompletionRequest{.options = std::move(options), .prompts = {std::move(prompt)}});
   }
   ChatRequest request{.options = std::move(options)};
   if (!system.empty()) request.messages.push_back(TextMessage("system", system));
@@ -226,8 +226,8 @@ absl::StatusOr<PreparedRequest> PrepareOllamaChat(const ServedModel& model, cons
                                                   std::string_view body, int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(ChatRequest request, ParseOllamaChat(body, ContextOf(model, past)));
   KVIST_ASSIGN_OR_RETURN(PreparedRequest prepared, RenderChat(model, past, request, body.size(), now_unix_s));
-  prepared.format = std::make_unique<OllamaFormat>(
-      OllamaInfo(model, request.options, prepared, now_unix_s, "ollama_chat"), OllamaFormat::Kind::kChat);
+  prepared.format = std::make_unique<OllamaFormat>(OllamaInfo(model, request.options, now_unix_s, "ollama_chat"),
+                                                   OllamaFormat::Kind::kChat);
   return prepared;
 }
 
@@ -244,7 +244,7 @@ absl::StatusOr<PreparedRequest> PrepareOllamaGenerate(const ServedModel& model, 
     KVIST_ASSIGN_OR_RETURN(prepared, EncodeCompletion(model, completion));
     options = &completion.options;
   }
-  prepared.format = std::make_unique<OllamaFormat>(OllamaInfo(model, *options, prepared, now_unix_s, "ollama_generate"),
+  prepared.format = std::make_unique<OllamaFormat>(OllamaInfo(model, *options, now_unix_s, "ollama_generate"),
                                                    OllamaFormat::Kind::kGenerate);
   return prepared;
 }

@@ -27,6 +27,11 @@ std::string TextOf(std::string bytes) {
   return text;
 }
 
+/// A character counts where its first byte is, so that one spread over tokens counts once.
+uint64_t CharactersBegun(std::string_view bytes) {
+  return static_cast<uint64_t>(std::ranges::count_if(bytes, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
 json::object TokenLogprobObject(const Tokenizer& tokenizer, TokenId token, float logprob) {
   const std::string raw = tokenizer.TokenBytes(token, /*render_control=*/true);
   json::array bytes;
@@ -267,19 +272,45 @@ json::value ChatFormat::Logprobs(std::span<const engine::TokenEvent> tokens) con
 
 // ---- Completions.
 
+const CompletionPrompt& CompletionFormat::PromptOf(uint32_t choice) const {
+  static const CompletionPrompt kHidden;
+  return prompts_.empty() ? kHidden : prompts_.at(choice / info().choices);
+}
+
+CompletionFormat::Place& CompletionFormat::PlaceOf(uint32_t choice) {
+  while (places_.size() <= choice) {
+    places_.push_back({.stripped = !PromptOf(static_cast<uint32_t>(places_.size())).strips_first_space});
+  }
+  return places_[choice];
+}
+
 void CompletionFormat::Begin(uint32_t choices, const engine::Usage& /*usage*/, std::string& out) {
-  for (uint32_t i = 0; i < choices && !echoes_.empty(); ++i) {
+  for (uint32_t i = 0; i < choices; ++i) {
+    const CompletionPrompt& prompt = PromptOf(i);
+    if (!prompt.echo.has_value() || prompt.echo_scored) continue;
     std::string body = ",\"text\":";
-    AppendJsonString(echoes_[i / info().choices], body);
+    AppendJsonString(*prompt.echo, body);
     AppendChunk(i, body += ',', "null", "null", "", out);
   }
 }
 
+void CompletionFormat::AddPrompt(uint32_t choice, std::span<const engine::TokenEvent> tokens, std::string& out) {
+  TokenLists lists;
+  AppendPromptTokens(choice, tokens, lists);
+  std::string body = ",\"text\":";
+  AppendJsonString(PromptOf(choice).echo.value_or(""), body);
+  AppendChunk(choice, body += ',', JsonText(std::move(lists).Object()), "null", "", out);
+}
+
 void CompletionFormat::Add(uint32_t choice, std::span<const OutputPart> parts,
                            std::span<const engine::TokenEvent> tokens, std::string& out) {
-  std::string body = ",\"text\":";
+  std::string body = ",\"text\":", logprobs = "null";
   AppendJsonString(JoinedText(parts), body);
-  const std::string logprobs = info().logprobs ? JsonText(Logprobs(choice, tokens)) : "null";
+  if (info().logprobs) {
+    TokenLists lists;
+    AppendTokens(choice, tokens, lists);
+    logprobs = JsonText(std::move(lists).Object());
+  }
   AppendChunk(choice, body += ',', logprobs, "null", "", out);
 }
 
@@ -288,40 +319,69 @@ void CompletionFormat::FinishChoice(uint32_t choice, const ChoiceEnd& end, std::
 }
 
 json::object CompletionFormat::WholeChoice(uint32_t index, const ChoiceOutput& choice) {
-  std::string text = echoes_.empty() ? std::string() : echoes_[index / info().choices];
-  text += choice.TextOf(Kind::kContent);
+  json::value logprobs;
+  if (info().logprobs) {
+    TokenLists lists;
+    AppendPromptTokens(index, choice.prompt, lists);
+    AppendTokens(index, choice.tokens, lists);
+    logprobs = std::move(lists).Object();
+  }
   return {{"index", index},
-          {"text", std::move(text)},
-          {"logprobs", info().logprobs ? Logprobs(index, choice.tokens) : json::value()}};
+          {"text", PromptOf(index).echo.value_or("") + choice.TextOf(Kind::kContent)},
+          {"logprobs", std::move(logprobs)}};
 }
 
-json::value CompletionFormat::Logprobs(uint32_t choice, std::span<const engine::TokenEvent> tokens) {
-  if (offsets_.size() <= choice) {
-    offsets_.resize(choice + 1, 0);
-    stripped_.resize(choice + 1, !info().strips_first_space);
-  }
-  uint64_t& offset = offsets_[choice];
-  json::array texts, logprobs, tops, places;
-  for (const engine::TokenEvent& token : tokens) {
-    const std::string raw = tokenizer_.TokenBytes(token.token, /*render_control=*/true);
-    texts.emplace_back(TextOf(raw));
-    logprobs.emplace_back(Logprob(token.logprob));
-    places.emplace_back(offset);
-    // A character counts where its first byte is, so that one spread over tokens counts once.
-    const bool shown = !tokenizer_.IsControl(token.token);
-    if (shown) offset += static_cast<uint64_t>(std::ranges::count_if(raw, [](char c) { return (c & 0xC0) != 0x80; }));
-    if (shown && !stripped_[choice] && raw.starts_with(' ')) --offset;
-    if (shown) stripped_[choice] = true;
-    json::object top = {{TextOf(raw), Logprob(token.logprob)}};
-    for (const step::TokenLogprob& other : token.top) {
-      top[TextOf(tokenizer_.TokenBytes(other.token, /*render_control=*/true))] = Logprob(other.logprob);
-    }
-    tops.emplace_back(std::move(top));
-  }
-  return {{"tokens", std::move(texts)},
+json::object CompletionFormat::TokenLists::Object() && {
+  return {{"tokens", std::move(tokens)},
           {"token_logprobs", std::move(logprobs)},
           {"top_logprobs", std::move(tops)},
-          {"text_offset", std::move(places)}};
+          {"text_offset", std::move(offsets)}};
+}
+
+void CompletionFormat::AppendToken(const engine::TokenEvent& token, uint64_t offset, TokenLists& lists) const {
+  std::string text = TextOf(tokenizer_.TokenBytes(token.token, /*render_control=*/true));
+  lists.offsets.emplace_back(offset);
+  if (std::isnan(token.logprob)) {  // Nothing comes before it.
+    lists.tokens.emplace_back(std::move(text));
+    lists.logprobs.emplace_back(nullptr);
+    lists.tops.emplace_back(nullptr);
+    return;
+  }
+  json::object top = {{text, Logprob(token.logprob)}};
+  for (const step::TokenLogprob& other : token.top) {
+    top[TextOf(tokenizer_.TokenBytes(other.token, /*render_control=*/true))] = Logprob(other.logprob);
+  }
+  lists.tokens.emplace_back(std::move(text));
+  lists.logprobs.emplace_back(Logprob(token.logprob));
+  lists.tops.emplace_back(std::move(top));
+}
+
+void CompletionFormat::AppendPromptTokens(uint32_t choice, std::span<const engine::TokenEvent> tokens,
+                                          TokenLists& lists) {
+  const CompletionPrompt& prompt = PromptOf(choice);
+  uint64_t& offset = PlaceOf(choice).characters;
+  bool at_break = true;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const TokenId token = tokens[i].token;
+    AppendToken(tokens[i], offset, lists);
+    const bool shown = i >= prompt.tokens_before && (prompt.shows_controls || !tokenizer_.IsControl(token));
+    const std::string raw = tokenizer_.TokenBytes(token, prompt.shows_controls);
+    if (shown) offset += CharactersBegun(raw);
+    // The space that was put before a word is not in the text.
+    if (shown && at_break && tokenizer_.adds_space_prefix() && raw.starts_with(' ')) --offset;
+    at_break = tokenizer_.IsBreak(token);
+  }
+}
+
+void CompletionFormat::AppendTokens(uint32_t choice, std::span<const engine::TokenEvent> tokens, TokenLists& lists) {
+  Place& place = PlaceOf(choice);
+  for (const engine::TokenEvent& token : tokens) {
+    AppendToken(token, place.characters, lists);
+    if (tokenizer_.IsControl(token.token)) continue;
+    const std::string raw = tokenizer_.TokenBytes(token.token);
+    place.characters += CharactersBegun(raw);
+    if (!std::exchange(place.stripped, true) && raw.starts_with(' ')) --place.characters;
+  }
 }
 
 std::string ModelBody(const ModelInfo& model) {

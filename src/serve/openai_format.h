@@ -6,6 +6,7 @@
 /// https://platform.openai.com/docs/api-reference/chat/object, .../chat/streaming and .../completions/object.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -62,27 +63,51 @@ class ChatFormat final : public OpenAiFormat {
   boost::json::value Logprobs(std::span<const engine::TokenEvent> tokens) const;
 };
 
+/// A prompt of a completion, as far as it shows in its choices.
+struct CompletionPrompt {
+  std::optional<std::string> echo = {};  ///< Stands before the output.
+  bool echo_scored = false;              ///< With the log probabilities of its tokens (AddPrompt brings them).
+  bool shows_controls = false;           ///< The echo has control tokens as they were spelled.
+  uint32_t tokens_before = 0;            ///< First tokens of the prompt that the echo does not have: an added BOS.
+  bool strips_first_space = false;       ///< The output's first token shows without its leading space.
+};
+
 /// Text only.
 class CompletionFormat final : public OpenAiFormat {
  public:
-  /// @param echoes  of each prompt, before the outputs; empty = none.
+  /// @param prompts  [number of prompts]; empty = nothing of them shows.
   CompletionFormat(AnswerInfo info, const Tokenizer& tokenizer, bool include_usage = false,
-                   std::vector<std::string> echoes = {})
+                   std::vector<CompletionPrompt> prompts = {})
       : OpenAiFormat(std::move(info), tokenizer, include_usage, "text_completion", "text_completion"),
-        echoes_(std::move(echoes)) {}
+        prompts_(std::move(prompts)) {}
 
   void Begin(uint32_t choices, const engine::Usage& usage, std::string& out) override;
+  void AddPrompt(uint32_t choice, std::span<const engine::TokenEvent> tokens, std::string& out) override;
   void Add(uint32_t choice, std::span<const OutputPart> parts, std::span<const engine::TokenEvent> tokens,
            std::string& out) override;
   void FinishChoice(uint32_t choice, const ChoiceEnd& end, std::string& out) override;
 
  private:
-  boost::json::object WholeChoice(uint32_t index, const ChoiceOutput& choice) override;
-  boost::json::value Logprobs(uint32_t choice, std::span<const engine::TokenEvent> tokens);
+  /// Lists of equal lengths.
+  struct TokenLists {
+    boost::json::array tokens, logprobs, tops, offsets;
+    boost::json::object Object() &&;
+  };
+  /// How far a choice has come.
+  struct Place {
+    uint64_t characters = 0;  ///< In the tokens reported so far.
+    bool stripped = false;    ///< The output's first space has been left out.
+  };
 
-  const std::vector<std::string> echoes_;
-  std::vector<uint64_t> offsets_;  ///< Of each choice: characters of output in tokens reported so far.
-  std::vector<bool> stripped_;     ///< Of each choice: its first space has been left out.
+  const CompletionPrompt& PromptOf(uint32_t choice) const;
+  Place& PlaceOf(uint32_t choice);
+  boost::json::object WholeChoice(uint32_t index, const ChoiceOutput& choice) override;
+  void AppendToken(const engine::TokenEvent& token, uint64_t offset, TokenLists& lists) const;
+  void AppendPromptTokens(uint32_t choice, std::span<const engine::TokenEvent> tokens, TokenLists& lists);
+  void AppendTokens(uint32_t choice, std::span<const engine::TokenEvent> tokens, TokenLists& lists);
+
+  const std::vector<CompletionPrompt> prompts_;
+  std::vector<Place> places_;  ///< Of choices.
 };
 
 struct ModelInfo {

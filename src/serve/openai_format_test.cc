@@ -118,7 +118,7 @@ TEST_F(OpenAiFormatTest, ChunksOfACompletion) {
   std::string out;
   CompletionFormat(Info(), *tokenizer_).Begin(1, {}, out);
   EXPECT_EQ(out, "");
-  CompletionFormat format(Info(), *tokenizer_, /*include_usage=*/true, {"prompt"});
+  CompletionFormat format(Info(), *tokenizer_, /*include_usage=*/true, {{.echo = "prompt"}});
   const std::string head =
       R"(data: {"id":"id-1","object":"text_completion","created":5,"model":"tiny","system_fingerprint":"fp",)";
   format.Begin(1, {}, out);
@@ -142,7 +142,7 @@ TEST_F(OpenAiFormatTest, WholeAnswers) {
       json::serialize(chat.at("choices").at(0)),
       R"({"index":0,"message":{"role":"assistant","content":"hi","refusal":null},"logprobs":null,"finish_reason":"stop"})");
   hi.end.reason = engine::FinishReason::kLength;
-  CompletionFormat echoing(Info(), *tokenizer_, false, {"say ", "do "});
+  CompletionFormat echoing(Info(), *tokenizer_, false, {{.echo = "say "}, {.echo = "do "}});
   const json::value text = json::parse(echoing.Whole(std::vector{hi, hi}, {}));
   EXPECT_EQ(text.at("object").as_string(), "text_completion");
   EXPECT_EQ(json::serialize(text.at("choices").at(0)),
@@ -169,8 +169,7 @@ TEST_F(OpenAiFormatTest, ChatLogprobsHaveTextAndBytes) {
 TEST_F(OpenAiFormatTest, CompletionOffsetsCountCharacters) {
   AnswerInfo info = Info();
   info.logprobs = true;
-  info.strips_first_space = true;
-  CompletionFormat format(info, *tokenizer_);
+  CompletionFormat format(info, *tokenizer_, /*include_usage=*/false, {{.strips_first_space = true}});
   const auto event = [](std::string_view piece) { return engine::TokenEvent{.token = Token(piece)}; };
   // Shown: "the", then a character of two bytes in two tokens, then " a": in two pieces of the stream.
   const json::value first = FirstChunk(Added(format, {}, {event("\xE2\x96\x81the"), event("<0xC3>")}));
@@ -180,6 +179,48 @@ TEST_F(OpenAiFormatTest, CompletionOffsetsCountCharacters) {
   EXPECT_EQ(json::serialize(first.at("choices").at(0).at("logprobs").at("text_offset")), "[0,3]");
   EXPECT_EQ(json::serialize(second.at("choices").at(0).at("logprobs").at("text_offset")), "[4,4]");
   EXPECT_EQ(json::serialize(first.at("choices").at(0).at("logprobs").at("tokens").at(0)), R"(" the")");
+}
+
+TEST_F(OpenAiFormatTest, EchoedPromptsHaveLogprobsAndOffsets) {
+  AnswerInfo info = Info();
+  info.logprobs = true;
+  const auto event = [](std::string_view piece, float logprob) {
+    return engine::TokenEvent{.token = Token(piece), .logprob = logprob, .top = {{Token("a"), -0.5f}}};
+  };
+  // A BOS that was added, then "the a" as it was written: the first space is the vocabulary's own.
+  const std::vector<engine::TokenEvent> prompt = {event("<s>", NAN), event("\xE2\x96\x81the", -1.5f),
+                                                  event("\xE2\x96\x81"
+                                                        "a",
+                                                        -2)};
+  const CompletionPrompt shown{.echo = "the a", .echo_scored = true, .shows_controls = true, .tokens_before = 1};
+
+  CompletionFormat streamed(info, *tokenizer_, /*include_usage=*/false, {shown});
+  std::string out;
+  streamed.Begin(1, {}, out);
+  EXPECT_EQ(out, "") << "the echo waits for its log probabilities";
+  streamed.AddPrompt(0, prompt, out);
+  const json::value echo = FirstChunk(out).at("choices").at(0);
+  EXPECT_EQ(echo.at("text").as_string(), "the a");
+  const json::value next = FirstChunk(Added(streamed, {Text("a")}, {event("a", -3)})).at("choices").at(0);
+
+  ChoiceOutput choice{.tokens = {event("a", -3)}, .prompt = prompt, .end = {.reason = engine::FinishReason::kLength}};
+  choice.Append(Text("a"));
+  CompletionFormat format(info, *tokenizer_, /*include_usage=*/false, {shown});
+  const json::value whole = json::parse(format.Whole(std::vector{choice}, {})).at("choices").at(0);
+  EXPECT_EQ(whole.at("text").as_string(), "the aa");
+  const json::value& lists = whole.at("logprobs");
+  EXPECT_EQ(json::serialize(lists.at("text_offset")), "[0,0,3,5]");
+  EXPECT_EQ(json::serialize(lists.at("tokens")), R"(["<s>"," the"," a","a"])");
+  EXPECT_EQ(json::serialize(lists.at("token_logprobs").at(0)), "null");
+  EXPECT_EQ(lists.at("token_logprobs").at(1).to_number<double>(), -1.5);
+  EXPECT_TRUE(lists.at("top_logprobs").at(0).is_null());
+  EXPECT_EQ(lists.at("top_logprobs").at(2).at("a").to_number<double>(), -0.5);
+  // In pieces the same.
+  for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) {
+    json::array joined = echo.at("logprobs").at(list).as_array();
+    for (const json::value& entry : next.at("logprobs").at(list).as_array()) joined.push_back(entry);
+    EXPECT_EQ(joined, lists.at(list).as_array()) << list;
+  }
 }
 
 TEST_F(OpenAiFormatTest, IdsDiffer) {

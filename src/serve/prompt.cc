@@ -214,61 +214,91 @@ absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, const PastS
   return prepared;
 }
 
-absl::StatusOr<PreparedRequest> EncodeCompletion(const ServedModel& model, CompletionRequest& request) {
-  PreparedRequest prepared;
-  const std::string* text = std::get_if<std::string>(&request.prompt);
-  const bool restored = request.options.restored;
+namespace {
+
+/// @param place  of the prompt, for errors
+absl::Status EncodePrompt(const ServedModel& model, const TextOrTokens& given, const std::string& place,
+                          RequestOptions options, PreparedRequest& prepared) {
+  const std::string* text = std::get_if<std::string>(&given);
+  const bool restored = options.restored;
   if (restored && text != nullptr && text->empty()) {
-    KVIST_RETURN_IF_ERROR(CheckState(model, request.options.generation));
-    prepared.generations.push_back(Assemble(model, request.options, {}));
-    return prepared;
+    KVIST_RETURN_IF_ERROR(CheckState(model, options.generation));
+    prepared.generations.push_back(Assemble(model, options, {}));
+    return absl::OkStatus();
   }
-  const std::vector<kv::CacheOp>& ops = request.options.generation.ops;
-  if (text != nullptr && ops.empty()) KVIST_RETURN_IF_ERROR(CheckBytes(model, text->size(), "prompt"));
+  const std::vector<kv::CacheOp>& ops = options.generation.ops;
+  if (text != nullptr && ops.empty()) KVIST_RETURN_IF_ERROR(CheckBytes(model, text->size(), place));
   std::vector<TokenId> prompt = text != nullptr ? EncodeText(*model.tokenizer, *text, /*follows=*/restored)
-                                                : std::get<std::vector<TokenId>>(request.prompt);
+                                                : std::get<std::vector<TokenId>>(given);
   if (restored) {
-    std::vector<TokenId> before = std::move(request.options.generation.prompt);
+    std::vector<TokenId> before = std::move(options.generation.prompt);
     before.insert(before.end(), prompt.begin(), prompt.end());
     prompt = std::move(before);
   }
   const uint32_t tokens = static_cast<uint32_t>(prompt.size());
-  KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, ops).tokens, "prompt"));
+  KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, ops).tokens, place));
   if (!ops.empty() && ops.back().at > tokens) {
     return BadParam("kvist.drop", Cat("'kvist.drop' drops after ", ops.back().at, " tokens of a prompt of ", tokens));
   }
-  if (const std::string fault = kv::FindFault(request.options.generation.retain, tokens); !fault.empty()) {
+  if (const std::string fault = kv::FindFault(options.generation.retain, tokens); !fault.empty()) {
     return BadParam("kvist.retain", Cat("'kvist.retain' cannot be done: ", fault));
   }
   const OutputContext output{*model.tokenizer, model.tools, *model.grammars, prompt};
-  KVIST_ASSIGN_OR_RETURN(OutputRules rules, MakeTextRules(output, request.options.wish));
-  prepared.generations.push_back(Assemble(model, request.options, std::move(prompt)));
-  prepared.generations[0].constraint = std::move(rules.constraint);
-  prepared.generations[0].shown_controls.clear();
-  if (text != nullptr && model.predict_output) {
-    prepared.generations[0].output_tokens_predicted = model.predict_output(*text);
+  KVIST_ASSIGN_OR_RETURN(OutputRules rules, MakeTextRules(output, options.wish));
+  prepared.generations.push_back(Assemble(model, options, std::move(prompt)));
+  engine::GenerationRequest& generation = prepared.generations.back();
+  generation.constraint = std::move(rules.constraint);
+  generation.shown_controls.clear();
+  if (text != nullptr && model.predict_output) generation.output_tokens_predicted = model.predict_output(*text);
+  return absl::OkStatus();
+}
+
+/// How the prompts show in the answer.
+std::vector<CompletionPrompt> ShownPrompts(const Tokenizer& tokenizer, const CompletionRequest& request,
+                                           const PreparedRequest& prepared) {
+  std::vector<CompletionPrompt> shown;
+  for (size_t i = 0; i < prepared.generations.size(); ++i) {
+    const engine::GenerationRequest& generation = prepared.generations[i];
+    CompletionPrompt& prompt = shown.emplace_back();
+    prompt.strips_first_space =
+        generation.prompt_output_tokens == 0 && generation.strip_leading_space && tokenizer.adds_space_prefix();
+    if (!request.echo) continue;
+    const std::string* text = std::get_if<std::string>(&request.prompts[i]);
+    std::string bytes = text != nullptr ? *text : tokenizer.Decode(generation.prompt);
+    TakeCharacters(bytes, /*last=*/true, prompt.echo.emplace());  // Token ids may spell what is no text.
+    prompt.echo_scored = generation.want_prompt_logprobs;
+    if (text == nullptr) continue;
+    prompt.shows_controls = true;
+    const bool has_bos = tokenizer.bos() && generation.prompt.front() == *tokenizer.bos();
+    prompt.tokens_before = has_bos && !text->starts_with(tokenizer.Piece(*tokenizer.bos())) ? 1 : 0;
+  }
+  return shown;
+}
+
+}  // namespace
+
+absl::StatusOr<PreparedRequest> EncodeCompletion(const ServedModel& model, CompletionRequest& request) {
+  PreparedRequest prepared;
+  for (size_t i = 0; i < request.prompts.size(); ++i) {
+    KVIST_RETURN_IF_ERROR(EncodePrompt(model, request.prompts[i], request.PlaceOf(i), request.options, prepared));
   }
   return prepared;
 }
 
-AnswerInfo InfoOf(const ServedModel& model, const RequestOptions& options, const PreparedRequest& prepared,
-                  int64_t now_unix_s) {
-  const engine::GenerationRequest& generation = prepared.generations.at(0);
+AnswerInfo InfoOf(const ServedModel& model, const RequestOptions& options, int64_t now_unix_s) {
   return {.created_unix_s = now_unix_s,
           .model = model.id,
           .fingerprint = model.fingerprint,
           .stream = options.stream,
           .logprobs = options.logprobs,
-          .choices = options.choices,
-          .strips_first_space = generation.prompt_output_tokens == 0 && generation.strip_leading_space &&
-                                model.tokenizer->adds_space_prefix()};
+          .choices = options.choices};
 }
 
 absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, const PastStates& past, std::string_view body,
                                             int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(body, ContextOf(model, past)));
   KVIST_ASSIGN_OR_RETURN(PreparedRequest prepared, RenderChat(model, past, request, body.size(), now_unix_s));
-  AnswerInfo info = InfoOf(model, request.options, prepared, now_unix_s);
+  AnswerInfo info = InfoOf(model, request.options, now_unix_s);
   info.kind = "chat";
   info.id = NewId("chatcmpl-");
   prepared.format = std::make_unique<ChatFormat>(std::move(info), *model.tokenizer, request.options.include_usage);
@@ -279,17 +309,11 @@ absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, cons
                                                   std::string_view body, int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(CompletionRequest request, ParseCompletionRequest(body, ContextOf(model, past)));
   KVIST_ASSIGN_OR_RETURN(PreparedRequest prepared, EncodeCompletion(model, request));
-  std::vector<std::string> echoes;
-  if (request.echo) {
-    const std::string* text = std::get_if<std::string>(&request.prompt);
-    std::string bytes = text != nullptr ? *text : model.tokenizer->Decode(prepared.generations[0].prompt);
-    TakeCharacters(bytes, /*last=*/true, echoes.emplace_back());  // Token ids may spell what is no text.
-  }
-  AnswerInfo info = InfoOf(model, request.options, prepared, now_unix_s);
+  AnswerInfo info = InfoOf(model, request.options, now_unix_s);
   info.kind = "completion";
   info.id = NewId("cmpl-");
   prepared.format = std::make_unique<CompletionFormat>(std::move(info), *model.tokenizer, request.options.include_usage,
-                                                       std::move(echoes));
+                                                       ShownPrompts(*model.tokenizer, request, prepared));
   return prepared;
 }
 

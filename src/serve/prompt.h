@@ -103,8 +103,7 @@ absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, const PastS
 absl::StatusOr<PreparedRequest> EncodeCompletion(const ServedModel& model, CompletionRequest& request);
 
 /// What the format of an answer is told, all but kind and id.
-AnswerInfo InfoOf(const ServedModel& model, const RequestOptions& options, const PreparedRequest& prepared,
-                  int64_t now_unix_s);
+AnswerInfo InfoOf(const ServedModel& model, const RequestOptions& options, int64_t now_unix_s);
 
 /// POST /v1/chat/completions. Errors: those of ParseChatRequest and RenderChat.
 absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, const PastStates& past, std::string_view body,

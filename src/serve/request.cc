@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kStopTokensMax = 256;
 constexpr uint32_t kCompletionTokensDefault = 16;
 constexpr int64_t kChoicesMax = 128;
+constexpr size_t kAnswersMax = 512;  ///< Prompts times choices.
 
 absl::Status ReadStream(const Fields& body, RequestOptions& options) {
   KVIST_RETURN_IF_ERROR(body.Read("stream", options.stream));
@@ -104,27 +105,48 @@ absl::Status ReadCompletionLogprobs(const Fields& body, RequestOptions& options)
   return absl::OkStatus();
 }
 
-/// A string, an array of token ids, or an array of exactly one of these.
-absl::Status ReadPrompt(const Fields& body, uint32_t vocab_size, CompletionRequest& request) {
-  const json::value* prompt = body.Find("prompt");
-  if (prompt == nullptr && request.options.restored) return absl::OkStatus();
-  if (prompt == nullptr) return body.Bad("prompt", "is missing");
-  if (prompt->is_array() && !prompt->get_array().empty() && !prompt->get_array().front().is_number()) {
-    if (prompt->get_array().size() > 1)
-      return body.Bad("prompt", "with several prompts is not supported yet; send several requests");
-    prompt = &prompt->get_array().front();
-  }
-  if (prompt->is_string()) {
-    request.prompt = std::string(prompt->get_string().begin(), prompt->get_string().end());
+/// @param name  of the prompt, for errors
+absl::Status ReadOnePrompt(const json::value& prompt, const std::string& name, uint32_t vocab_size,
+                           CompletionRequest& request) {
+  if (prompt.is_string()) {
+    request.prompts.emplace_back(std::string(prompt.get_string().begin(), prompt.get_string().end()));
     return absl::OkStatus();
   }
-  if (!prompt->is_array()) {
-    return body.Bad("prompt", Cat("must be a string or an array of token ids, not ", JsonKindName(*prompt)));
+  if (!prompt.is_array()) {
+    return BadParam(name, Cat("'", name, "' must be a string or an array of token ids, not ", JsonKindName(prompt)));
   }
-  if (prompt->get_array().empty()) return body.Bad("prompt", "is empty");
+  if (prompt.get_array().empty()) return BadParam(name, Cat("'", name, "' is empty"));
   std::vector<TokenId> tokens;
-  KVIST_RETURN_IF_ERROR(internal::ReadTokens(prompt->get_array(), "prompt", vocab_size, tokens));
-  request.prompt = std::move(tokens);
+  KVIST_RETURN_IF_ERROR(internal::ReadTokens(prompt.get_array(), name, vocab_size, tokens));
+  request.prompts.emplace_back(std::move(tokens));
+  return absl::OkStatus();
+}
+
+/// A string, an array of token ids, or an array of these.
+absl::Status ReadPrompts(const Fields& body, uint32_t vocab_size, CompletionRequest& request) {
+  const json::value* prompt = body.Find("prompt");
+  if (prompt == nullptr && request.options.restored) {
+    request.prompts.emplace_back();
+    return absl::OkStatus();
+  }
+  if (prompt == nullptr) return body.Bad("prompt", "is missing");
+  const bool several = prompt->is_array() && !prompt->get_array().empty() && !prompt->get_array().front().is_number();
+  if (!several) return ReadOnePrompt(*prompt, "prompt", vocab_size, request);
+  const json::array& list = prompt->get_array();
+  if (list.size() * request.options.choices > kAnswersMax) {
+    return body.Bad("prompt", Cat("asks for ", list.size() * request.options.choices, " answers, at most ", kAnswersMax,
+                                  " are given at once"));
+  }
+  for (size_t i = 0; i < list.size(); ++i) {
+    KVIST_RETURN_IF_ERROR(ReadOnePrompt(list[i], Cat("prompt[", i, "]"), vocab_size, request));
+  }
+  if (list.size() == 1) return absl::OkStatus();
+  const engine::GenerationRequest& generation = request.options.generation;
+  const bool ranges = std::ranges::any_of(
+      generation.retain, [](const kv::RetainRange& range) { return range.begin != 0 || range.end != kv::kToTheEnd; });
+  if (request.options.restored || !generation.ops.empty() || ranges) {
+    return body.Bad("prompt", "must be a single one with 'kvist.restore', 'kvist.drop' and ranges in 'kvist.retain'");
+  }
   return absl::OkStatus();
 }
 
@@ -202,7 +224,7 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(std::string_view text, 
   request.options.generation.max_tokens = kCompletionTokensDefault;
   KVIST_RETURN_IF_ERROR(ReadMaxTokens(body, 0, request.options.generation.max_tokens));
   KVIST_RETURN_IF_ERROR(ReadCompletionLogprobs(body, request.options));
-  KVIST_RETURN_IF_ERROR(ReadPrompt(body, context.vocab_size, request));
+  KVIST_RETURN_IF_ERROR(ReadPrompts(body, context.vocab_size, request));
   const ForgetRules& forget = request.options.forget;
   if (!forget.session.empty() || forget.keep_tool_results >= 0 || forget.keep_turns_last >= 0 || forget.forget_below) {
     return BadParam(
@@ -213,10 +235,13 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(std::string_view text, 
   KVIST_RETURN_IF_ERROR(body.Read("suffix", suffix));
   if (!suffix.empty()) return body.Bad("suffix", "is not supported yet");
   KVIST_RETURN_IF_ERROR(body.Read("echo", request.echo));
-  if (request.echo && request.options.logprobs)
-    return body.Bad("echo", "together with 'logprobs' is not supported yet");
   if (request.echo && request.options.restored) return body.Bad("echo", "cannot be combined with 'kvist.restore'");
+  request.options.generation.want_prompt_logprobs = request.echo && request.options.logprobs;
   return request;
+}
+
+std::string CompletionRequest::PlaceOf(size_t index) const {
+  return prompts.size() == 1 ? "prompt" : Cat("prompt[", index, "]");
 }
 
 }  // namespace kvist::serve

@@ -65,11 +65,17 @@ struct ChatRequest {
   boost::json::object template_extra;  ///< chat_template_kwargs, and reasoning_effort when given.
 };
 
+/// A text or its tokens.
+using TextOrTokens = std::variant<std::string, std::vector<TokenId>>;
+
 struct CompletionRequest {
   RequestOptions options;
-  /// Empty text = go on with what was restored; other prompts follow that.
-  std::variant<std::string, std::vector<TokenId>> prompt;
-  bool echo = false;  ///< The output begins with the prompt.
+  /// At least one. Of a restored generation exactly one: empty text = go on with it; other prompts follow it.
+  std::vector<TextOrTokens> prompts;
+  bool echo = false;  ///< The outputs begin with their prompts; with `options.logprobs`, these have theirs too.
+
+  /// Of a prompt, for errors.
+  std::string PlaceOf(size_t index) const;
 };
 
 /// Errors: InvalidArgument, with the field at fault (api_error.h); NotFound for another model (code model_not_found).

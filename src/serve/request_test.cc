@@ -266,19 +266,41 @@ TEST(ChatRequest, SaltsSeparateNamespaces) {
 }
 
 TEST(CompletionRequest, PromptsOfEveryForm) {
-  EXPECT_EQ(std::get<std::string>(ParseCompletionRequest(R"({"prompt":"a"})", kContext)->prompt), "a");
-  EXPECT_EQ(std::get<std::string>(ParseCompletionRequest(R"({"prompt":["a"]})", kContext)->prompt), "a");
+  using Prompts = std::vector<TextOrTokens>;
   using Tokens = std::vector<TokenId>;
-  EXPECT_THAT(std::get<Tokens>(ParseCompletionRequest(R"({"prompt":[1,99]})", kContext)->prompt),
-              ElementsAre(TokenId{1}, TokenId{99}));
-  EXPECT_THAT(std::get<Tokens>(ParseCompletionRequest(R"({"prompt":[[5]]})", kContext)->prompt),
-              ElementsAre(TokenId{5}));
-  for (const char* bad : {R"({})", R"({"prompt":null})", R"({"prompt":[]})", R"({"prompt":[[]]})", R"({"prompt":5})",
-                          R"({"prompt":["a","b"]})", R"({"prompt":[[1],[2]]})", R"({"prompt":{}})"}) {
-    EXPECT_EQ(ParamOf(ParseCompletionRequest(bad, kContext).status()), "prompt") << bad;
+  const auto prompts = [](const std::string& prompt) {
+    const auto request = ParseCompletionRequest(R"({"prompt":)" + prompt + "}", kContext);
+    EXPECT_TRUE(request.ok()) << request.status();
+    return request.ok() ? request->prompts : Prompts();
+  };
+  EXPECT_EQ(prompts(R"("a")"), Prompts{"a"});
+  EXPECT_EQ(prompts(R"(["a"])"), Prompts{"a"});
+  EXPECT_EQ(prompts("[1,99]"), (Prompts{Tokens{TokenId{1}, TokenId{99}}}));
+  EXPECT_EQ(prompts("[[5]]"), (Prompts{Tokens{TokenId{5}}}));
+  EXPECT_EQ(prompts(R"(["a",[1,2],"b"])"), (Prompts{"a", Tokens{TokenId{1}, TokenId{2}}, "b"}));
+  const auto fault = [](const std::string& body) { return ParamOf(ParseCompletionRequest(body, kContext).status()); };
+  for (const char* bad : {R"({})", R"({"prompt":null})", R"({"prompt":[]})", R"({"prompt":5})", R"({"prompt":{}})",
+                          R"({"prompt":["a","b"],"kvist":{"drop":[{"begin":0,"end":1,"at":1}]}})"}) {
+    EXPECT_EQ(fault(bad), "prompt") << bad;
   }
-  EXPECT_EQ(ParamOf(ParseCompletionRequest(R"({"prompt":[1,100]})", kContext).status()), "prompt[1]");
-  EXPECT_EQ(ParamOf(ParseCompletionRequest(R"({"prompt":[1,"a"]})", kContext).status()), "prompt[1]");
+  EXPECT_EQ(fault(R"({"prompt":[1,100]})"), "prompt[1]");
+  EXPECT_EQ(fault(R"({"prompt":[1,"a"]})"), "prompt[1]");
+  EXPECT_EQ(fault(R"({"prompt":[[]]})"), "prompt[0]");
+  EXPECT_EQ(fault(R"({"prompt":["a",[]]})"), "prompt[1]");
+  EXPECT_EQ(fault(R"({"prompt":["a",1]})"), "prompt[1]");
+  EXPECT_EQ(fault(R"({"prompt":["a",[3,100]]})"), "prompt[1][1]");
+}
+
+TEST(CompletionRequest, AnswersAreBounded) {
+  const auto of = [](size_t prompts, int n) {
+    json::array list;
+    for (size_t i = 0; i < prompts; ++i) list.emplace_back("a");
+    return ParseCompletionRequest(json::serialize(json::object{{"prompt", list}, {"n", n}}), kContext);
+  };
+  EXPECT_TRUE(of(512, 1).ok());
+  EXPECT_TRUE(of(4, 128).ok());
+  EXPECT_EQ(ParamOf(of(513, 1).status()), "prompt");
+  EXPECT_EQ(ParamOf(of(5, 128).status()), "prompt");
 }
 
 TEST(CompletionRequest, OwnDefaultsAndLimits) {
@@ -290,7 +312,8 @@ TEST(CompletionRequest, OwnDefaultsAndLimits) {
   EXPECT_EQ(ParamOf(Completion(R"("logprobs":true)").status()), "logprobs");
   EXPECT_EQ(ParamOf(Completion(R"("best_of":3)").status()), "best_of");
   EXPECT_EQ(ParamOf(Completion(R"("suffix":"x")").status()), "suffix");
-  EXPECT_EQ(ParamOf(Completion(R"("echo":true,"logprobs":1)").status()), "echo");
+  EXPECT_TRUE(Completion(R"("echo":true,"logprobs":1)")->options.generation.want_prompt_logprobs);
+  EXPECT_FALSE(Completion(R"("logprobs":1)")->options.generation.want_prompt_logprobs);
   EXPECT_TRUE(Completion(R"("echo":true)")->echo);
 }
 

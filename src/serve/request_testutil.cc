@@ -81,12 +81,15 @@ void CheckChat(const ChatRequest& request) {
 
 void CheckCompletion(const CompletionRequest& request) {
   CheckOptions(request.options);
-  if (const auto* tokens = std::get_if<std::vector<TokenId>>(&request.prompt)) {
-    KVIST_CHECK(!tokens->empty());
-    for (const TokenId token : *tokens) KVIST_CHECK(token.value < kVocab);
-  } else {
-    const std::string& text = std::get<std::string>(request.prompt);
-    KVIST_CHECK(ValidUtf8Prefix(text) == text.size());
+  KVIST_CHECK(!request.prompts.empty());
+  for (const TextOrTokens& prompt : request.prompts) {
+    if (const auto* tokens = std::get_if<std::vector<TokenId>>(&prompt)) {
+      KVIST_CHECK(!tokens->empty());
+      for (const TokenId token : *tokens) KVIST_CHECK(token.value < kVocab);
+    } else {
+      const std::string& text = std::get<std::string>(prompt);
+      KVIST_CHECK(ValidUtf8Prefix(text) == text.size());
+    }
   }
 }
 

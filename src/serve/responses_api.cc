@@ -270,7 +270,7 @@ absl::StatusOr<PreparedRequest> PrepareResponse(const ServedModel& model, const 
   };
   KVIST_ASSIGN_OR_RETURN(ResponsesRequest request, ParseResponsesRequest(body, ContextOf(model, past), find));
   KVIST_ASSIGN_OR_RETURN(PreparedRequest prepared, RenderChat(model, past, request.chat, body.size(), now_unix_s));
-  AnswerInfo info = InfoOf(model, request.chat.options, prepared, now_unix_s);
+  AnswerInfo info = InfoOf(model, request.chat.options, now_unix_s);
   info.kind = "responses";
   info.id = NewId("resp_");
   std::optional<ResponsesFormat::Memory> memory;

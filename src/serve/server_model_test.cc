@@ -3,6 +3,7 @@
 /// beside.
 
 #include <ctime>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -123,6 +124,76 @@ TEST_F(ServerModelTest, LogprobsDescribeTheText) {
   EXPECT_EQ(logprobs.at("tokens").as_array().size(), 5u);
   EXPECT_EQ(logprobs.at("top_logprobs").at(0).as_object().size(), 2u);
   EXPECT_EQ(logprobs.at("text_offset").at(0).as_int64(), 0);
+}
+
+TEST_F(ServerModelTest, SeveralPromptsInOneBody) {
+  const char* starts[] = {"Once upon a time", "The red door", "Every day, Ben"};
+  const auto prompts = [&] { return json::array(std::begin(starts), std::end(starts)); };
+  const json::value all = Ask(kTextPath, PromptBody(prompts(), {{"n", 2}, {"max_tokens", 8}}));
+  ASSERT_EQ(all.at("choices").as_array().size(), 6u);
+  int64_t prompt_tokens = 0, output_tokens = 0;
+  for (size_t i = 0; i < 6; ++i) {
+    const json::value& choice = all.at("choices").at(i);
+    const json::value alone = Ask(kTextPath, TextBody(starts[i / 2], {{"max_tokens", 8}}));
+    EXPECT_EQ(choice.at("index").as_int64(), static_cast<int64_t>(i));
+    EXPECT_EQ(choice.at("text").as_string(), TextOf(alone));
+    if (i % 2 == 0) prompt_tokens += UsageOf(alone, "prompt_tokens");
+    output_tokens += UsageOf(alone, "completion_tokens");
+  }
+  EXPECT_EQ(UsageOf(all, "prompt_tokens"), prompt_tokens);
+  EXPECT_EQ(UsageOf(all, "completion_tokens"), output_tokens);
+
+  std::map<int64_t, std::string> streamed;
+  const HttpResponse response =
+      Post(port(), kTextPath, PromptBody(prompts(), {{"max_tokens", 8}, {"stream", true}, {"echo", true}}));
+  for (const std::string& data : SseData(response.body)) {
+    if (data == "[DONE]") break;
+    const json::value choice = json::parse(data).at("choices").at(0);
+    streamed[choice.at("index").as_int64()] += std::string(choice.at("text").as_string());
+  }
+  ASSERT_EQ(streamed.size(), 3u);
+  for (int64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(streamed[i], starts[i] + std::string(all.at("choices").at(2 * i).at("text").as_string()));
+  }
+  const HttpResponse too_long = Post(port(), kTextPath, PromptBody({"a", std::string(100'000, 'x')}));
+  EXPECT_EQ(too_long.status, 400);
+  EXPECT_EQ(json::parse(too_long.body).at("error").at("param").as_string(), "prompt[1]");
+}
+
+TEST_F(ServerModelTest, EchoedPromptsHaveLogprobs) {
+  const std::string text = "Once upon a time, a kind boy named Ben lived near the museum.";
+  const json::object fields = {{"echo", true}, {"logprobs", 1}, {"max_tokens", 0}};
+  const json::value reply = Ask(kTextPath, TextBody(text, fields));
+  EXPECT_EQ(TextOf(reply), text);
+  EXPECT_EQ(UsageOf(reply, "completion_tokens"), 0);
+  const json::value& lists = reply.at("choices").at(0).at("logprobs");
+  const json::array& logprobs = lists.at("token_logprobs").as_array();
+  ASSERT_EQ(static_cast<int64_t>(logprobs.size()), UsageOf(reply, "prompt_tokens"));
+  EXPECT_TRUE(logprobs[0].is_null());
+  for (size_t i = 1; i < logprobs.size(); ++i) {
+    EXPECT_LE(logprobs[i].to_number<double>(), 0);
+    EXPECT_FALSE(lists.at("top_logprobs").at(i).as_object().empty());
+    // The offset is where the token's text stands.
+    const std::string piece(lists.at("tokens").at(i).as_string());
+    const auto offset = static_cast<size_t>(lists.at("text_offset").at(i).as_int64());
+    if (offset > 0) EXPECT_EQ(text.substr(offset, piece.size()), piece) << i;
+  }
+  // Read beside others, in a stream, with an answer: the same numbers.
+  const HttpResponse response =
+      Post(port(), kTextPath, TextBody(text, {{"echo", true}, {"logprobs", 1}, {"max_tokens", 3}, {"stream", true}}));
+  json::array streamed;
+  std::string whole;
+  for (const std::string& data : SseData(response.body)) {
+    if (data == "[DONE]") break;
+    const json::value choice = json::parse(data).at("choices").at(0);
+    whole += std::string(choice.at("text").as_string());
+    if (choice.at("logprobs").is_null()) continue;
+    for (const json::value& value : choice.at("logprobs").at("token_logprobs").as_array()) streamed.push_back(value);
+  }
+  EXPECT_TRUE(whole.starts_with(text)) << whole;
+  ASSERT_EQ(streamed.size(), logprobs.size() + 3);
+  streamed.resize(logprobs.size());
+  EXPECT_EQ(streamed, logprobs);
 }
 
 TEST_F(ServerModelTest, BiasMovesTheChoice) {

@@ -78,10 +78,12 @@ struct Slice {
   uint32_t biases_begin = 0, biases_count = 0;    ///< Into StepPlan::biases.
   uint32_t allowed_begin = 0, allowed_count = 0;  ///< Into StepPlan::allowed: a bit for each token of the vocabulary,
                                                   ///< [(vocab_size + 31) / 32], at least one set; or empty = all.
-  uint32_t scores_begin = 0, scores_count = 0;    ///< Into StepPlan::score_targets: targets of the last rows, in order.
-  bool want_hidden = false;                       ///< The last row's state comes back: what the head reads.
-  uint32_t logits_rows = 0;                       ///< Trailing rows whose whole logits come back (tests, constraints).
-  uint32_t mass_begin = 0, mass_count = 0;        ///< Into StepPlan::mass_ranges: in order, apart; may be empty.
+  uint32_t scores_begin = 0, scores_count = 0;  ///< Into StepPlan::score_targets: targets of rows one after the other,
+  uint32_t scores_row = 0;                      ///< of which this is the first, counted in the slice.
+  uint32_t scores_top = 0;                      ///< Likeliest tokens that come back beside each target.
+  bool want_hidden = false;                     ///< The last row's state comes back: what the head reads.
+  uint32_t logits_rows = 0;                     ///< Trailing rows whose whole logits come back (tests, constraints).
+  uint32_t mass_begin = 0, mass_count = 0;      ///< Into StepPlan::mass_ranges: in order, apart; may be empty.
 };
 
 /// Movement of one page between places, to be done before `needed_by_layer` of this step.
@@ -120,9 +122,11 @@ struct StepResult {
   std::vector<TokenId> sampled;        ///< [slices with sampling] in slice order.
   std::vector<TokenLogprob> logprobs;  ///< Per slice that wants them: the chosen token, then logprobs_count best.
   std::vector<float> scores;           ///< [sum(scores_count)] log probability of each target.
-  std::vector<float> hidden;           ///< [slices that want it, hidden_size] row-major.
-  std::vector<float> logits;           ///< [sum(logits_rows), vocab_size] row-major; usually empty.
-  std::vector<PageId> missing;         ///< Pages a selection policy wanted and could not have in time.
+  /// [sum(scores_count * scores_top)] per scored row its likeliest tokens, likeliest first.
+  std::vector<TokenLogprob> score_tops;
+  std::vector<float> hidden;    ///< [slices that want it, hidden_size] row-major.
+  std::vector<float> logits;    ///< [sum(logits_rows), vocab_size] row-major; usually empty.
+  std::vector<PageId> missing;  ///< Pages a selection policy wanted and could not have in time.
   /// [sum(mass_count)] attention mass of each range: the probability that the last row of its slice gives to the
   /// range's tokens, averaged over the query heads of all layers that see the whole view (of all layers in a model
   /// without such). Ranges that cover a view add up to 1.

@@ -83,6 +83,7 @@ absl::Status CpuExecutor::Submit(step::StepPlan&& plan) {
   result_.sampled.resize(batch_.sampled_count);
   result_.logprobs.resize(batch_.logprobs_count);
   result_.scores.resize(batch_.scores_count);
+  result_.score_tops.resize(batch_.score_tops_count);
   result_.range_mass.resize(result_.plan.mass_ranges.size());
   result_.hidden.resize(size_t{batch_.hidden_rows} * limits_.hidden_size);
   result_.logits.resize(size_t{batch_.logits_rows} * limits_.vocab_size);
@@ -157,11 +158,20 @@ void CpuExecutor::CopyFrames(uint32_t part, uint32_t parts) const {
 void CpuExecutor::FinishOutput(const OutputRow& output, const float* logits, uint32_t worker) {
   const std::span<const float> row(logits, limits_.vocab_size);
   if (output.logits >= 0) std::ranges::copy(row, result_.logits.begin() + size_t(output.logits) * limits_.vocab_size);
-  if (output.score >= 0) {
-    const uint32_t target = result_.plan.score_targets[output.score].value;
-    result_.scores[output.score] = kernels::LogprobOf(row, kernels::LogSumExp(row), target);
-  }
+  if (output.score >= 0) Score(output, row, worker);
   if (output.sampled >= 0) Sample(output, row, worker);
+}
+
+void CpuExecutor::Score(const OutputRow& output, std::span<const float> logits, uint32_t worker) {
+  const double log_sum = kernels::LogSumExp(logits);
+  const uint32_t target = result_.plan.score_targets[output.score].value;
+  result_.scores[output.score] = kernels::LogprobOf(logits, log_sum, target);
+  if (output.score_top < 0) return;
+  WorkerScratch& scratch = scratch_[worker];
+  const uint32_t count = result_.plan.slices[output.slice].scores_top;
+  kernels::TopLogprobs(logits, log_sum, count, scratch.sampling, scratch.top);
+  step::TokenLogprob* out = result_.score_tops.data() + output.score_top;
+  for (const kernels::TokenLogprob& entry : scratch.top) *out++ = {TokenId{entry.token}, entry.logprob};
 }
 
 void CpuExecutor::Sample(const OutputRow& output, std::span<const float> logits, uint32_t worker) {

@@ -65,6 +65,7 @@ class CpuExecutor final : public step::Executor {
   void RunStep();
   void CopyFrames(uint32_t part, uint32_t parts) const;
   void FinishOutput(const OutputRow& output, const float* logits, uint32_t worker);
+  void Score(const OutputRow& output, std::span<const float> logits, uint32_t worker);
   void Sample(const OutputRow& output, std::span<const float> logits, uint32_t worker);
 
   struct WorkerScratch {

@@ -60,7 +60,7 @@ absl::Status StepBatch::Build(const step::StepPlan& plan, const step::ExecutorLi
   mass_probes.clear();
   mass_items.clear();
   mass_blocks.clear();
-  hidden_rows = logits_rows = scores_count = sampled_count = logprobs_count = 0;
+  hidden_rows = logits_rows = scores_count = score_tops_count = sampled_count = logprobs_count = 0;
   KVIST_RETURN_IF_ERROR(AddCopies(plan, memory));
   CollectShifts(plan);
   for (uint32_t i = 0; i < plan.slices.size(); ++i) KVIST_RETURN_IF_ERROR(AddSlice(plan, i, memory));
@@ -259,17 +259,21 @@ void StepBatch::AddViewBlock(uint32_t view_begin, const attention::ViewBlock& bl
 }
 
 void StepBatch::AddOutputs(const step::Slice& slice, uint32_t index, uint32_t row_end) {
-  const uint32_t wanted =
-      std::max({slice.logits_rows, slice.scores_count, slice.sampling || slice.want_hidden ? 1u : 0u});
-  KVIST_CHECK(wanted <= slice.tokens_count);
-  for (uint32_t i = 0; i < wanted; ++i) {
-    const uint32_t from_end = wanted - 1 - i;
+  const uint32_t last_rows = std::max(slice.logits_rows, slice.sampling || slice.want_hidden ? 1u : 0u);
+  KVIST_CHECK(last_rows <= slice.tokens_count && slice.scores_row + slice.scores_count <= slice.tokens_count);
+  const uint32_t last_begin = slice.tokens_count - last_rows;
+  for (uint32_t i = std::min(last_begin, slice.scores_row); i < slice.tokens_count; ++i) {
+    const uint32_t from_end = slice.tokens_count - 1 - i;
+    const bool scored = i >= slice.scores_row && i - slice.scores_row < slice.scores_count;
+    if (i < last_begin && !scored) continue;
     OutputRow output{.row = row_end - 1 - from_end, .slice = index};
     if (from_end == 0 && slice.want_hidden) output.hidden = static_cast<int32_t>(hidden_rows++);
     if (from_end < slice.logits_rows) output.logits = static_cast<int32_t>(logits_rows++);
-    if (from_end < slice.scores_count) {
-      output.score = static_cast<int32_t>(slice.scores_begin + slice.scores_count - 1 - from_end);
+    if (scored) {
+      output.score = static_cast<int32_t>(slice.scores_begin + i - slice.scores_row);
       ++scores_count;
+      if (slice.scores_top > 0) output.score_top = static_cast<int32_t>(score_tops_count);
+      score_tops_count += slice.scores_top;
     }
     if (from_end == 0 && slice.sampling) {
       output.sampled = static_cast<int32_t>(sampled_count++);

@@ -49,11 +49,12 @@ struct HotMemory {
 /// A row whose logits are computed.
 struct OutputRow {
   uint32_t row = 0;
-  int32_t hidden = -1;    ///< Row of StepResult::hidden, or -1.
-  int32_t logits = -1;    ///< Row of StepResult::logits, or -1.
-  int32_t score = -1;     ///< Index of StepResult::scores and StepPlan::score_targets, or -1.
-  int32_t sampled = -1;   ///< Index of StepResult::sampled, or -1.
-  int32_t logprobs = -1;  ///< First index of StepResult::logprobs, or -1.
+  int32_t hidden = -1;     ///< Row of StepResult::hidden, or -1.
+  int32_t logits = -1;     ///< Row of StepResult::logits, or -1.
+  int32_t score = -1;      ///< Index of StepResult::scores and StepPlan::score_targets, or -1.
+  int32_t score_top = -1;  ///< First index of StepResult::score_tops, or -1.
+  int32_t sampled = -1;    ///< Index of StepResult::sampled, or -1.
+  int32_t logprobs = -1;   ///< First index of StepResult::logprobs, or -1.
   uint32_t slice = 0;
 };
 
@@ -98,7 +99,8 @@ class StepBatch {
   std::vector<MassProbe> mass_probes;
   std::vector<MassItem> mass_items;
   std::vector<attention::ViewBlock> mass_blocks;  ///< The probes' views, cut where ranges begin and end.
-  uint32_t hidden_rows = 0, logits_rows = 0, scores_count = 0, sampled_count = 0, logprobs_count = 0;
+  uint32_t hidden_rows = 0, logits_rows = 0, scores_count = 0, score_tops_count = 0;
+  uint32_t sampled_count = 0, logprobs_count = 0;
 
  private:
   absl::Status CheckLimits(const step::StepPlan& plan, const step::ExecutorLimits& limits) const;
