@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "base/status.h"
 #include "engine/engine.h"
 #include "grammar/forced_tokens.h"
@@ -88,6 +89,8 @@ void Engine::TakeScores(Request& request, const step::StepResult& result, const 
     request.prompt_logprobs.push_back({.token = request.tokens[0], .logprob = NAN, .top = {}});
     request.prompt_scored = 1;
   }
+  KVIST_CHECK(result.scores.size() >= slice.scores_begin + slice.scores_count &&
+              result.score_tops.size() >= tops_begin + size_t{slice.scores_count} * slice.scores_top);
   const step::TokenLogprob* top = result.score_tops.data() + tops_begin;
   for (uint32_t i = 0; i < slice.scores_count; ++i, top += slice.scores_top) {
     request.prompt_logprobs.push_back({.token = request.tokens[request.prompt_scored++],

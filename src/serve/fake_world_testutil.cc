@@ -20,6 +20,10 @@ absl::Status FakeExecutor::Submit(step::StepPlan&& plan) {
       const float at = static_cast<float>(slice.position + slice.tokens_count);
       result.hidden.insert(result.hidden.end(), {at, 1, 2, 2});
     }
+    for (uint32_t i = 0; i < slice.scores_count; ++i) {
+      result.scores.push_back(-1);
+      for (uint32_t k = 0; k < slice.scores_top; ++k) result.score_tops.push_back({text_[k % text_.size()], -1});
+    }
     if (!slice.sampling) continue;
     const TokenId token = text_[(slice.position + slice.tokens_count) % text_.size()];
     result.sampled.push_back(token);

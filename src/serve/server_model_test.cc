@@ -176,7 +176,9 @@ TEST_F(ServerModelTest, EchoedPromptsHaveLogprobs) {
     // The offset is where the token's text stands.
     const std::string piece(lists.at("tokens").at(i).as_string());
     const auto offset = static_cast<size_t>(lists.at("text_offset").at(i).as_int64());
-    if (offset > 0) EXPECT_EQ(text.substr(offset, piece.size()), piece) << i;
+    if (offset > 0) {
+      EXPECT_EQ(text.substr(offset, piece.size()), piece) << i;
+    }
   }
   // Read beside others, in a stream, with an answer: the same numbers.
   const HttpResponse response =
