@@ -27,6 +27,7 @@
 #include "engine/step_log.h"
 #include "kv/kv_memory.h"
 #include "modelfile/tokenizer.h"
+#include "sched/busy_share.h"
 #include "sched/policy.h"
 #include "sched/step_time.h"
 #include "sched/tenant_share.h"
@@ -190,6 +191,7 @@ class Engine {
   absl::flat_hash_map<RequestId, Request*> by_id_;
   sched::StepTimeModel step_time_;
   sched::TenantShare tenant_share_;
+  sched::BusyShare busy_share_;
   bool prompts_cut_ = false;                ///< The step under way leaves a part of its prompts for the next.
   double paced_ns_ = 0, paced_tokens_ = 0;  ///< Of such steps, weighted by how late: their time, their prompt tokens.
   double output_tokens_mean_ = 0;           ///< Of requests that ended, of late; 0 = none has.

@@ -19,6 +19,7 @@ void Engine::Learn(const step::StepResult& result) {
   const sched::StepWork work = sched::WorkOf(result.plan);
   const int64_t step_ns = result.finished_at - result.started_at;
   step_time_.Observe(work, step_ns);
+  busy_share_.Observe(result.finished_at, step_ns, work.prompt_tokens > 0 || !waiting_.empty());
   if (!prompts_cut_ || work.prompt_tokens == 0) return;
   paced_ns_ = kPaceKept * paced_ns_ + static_cast<double>(step_ns);
   paced_tokens_ = kPaceKept * paced_tokens_ + work.prompt_tokens;

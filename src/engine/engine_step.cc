@@ -179,7 +179,8 @@ bool Engine::StartStep() {
                                  .requests_max = limits.slices_per_step_max,
                                  .blocks_free = memory_.AvailableFrames(),
                                  .block_tokens = limits.block_tokens,
-                                 .cost = step_time_.cost()};
+                                 .cost = step_time_.cost(),
+                                 .busy_share = busy_share_.share()};
   policy_.Decide(running_views_, waiting_views_, budget, now, decision_);
   KVIST_CHECK(sched::FindFault(running_views_, waiting_views_, budget, decision_).empty());
 

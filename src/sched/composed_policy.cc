@@ -62,16 +62,9 @@ class ComposedPolicy final : public SchedulerPolicy {
 
   void SumDecodes(StepFacts& facts) {
     urgent_ = UINT8_MAX;
-    TimeNs oldest = facts.now;
     for (const RequestView& view : running_) {
-      if (IsDecode(view)) {
-        urgent_ = std::min(urgent_, view.priority);
-      } else {
-        oldest = std::min(oldest, view.arrived_at);
-      }
+      if (IsDecode(view)) urgent_ = std::min(urgent_, view.priority);
     }
-    for (const RequestView& view : waiting_) oldest = std::min(oldest, view.arrived_at);
-    facts.prompt_wait_ns = facts.now - oldest;
     StepWork work;
     for (const RequestView& view : running_) {
       if (!IsDecode(view)) continue;

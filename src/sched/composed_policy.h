@@ -33,7 +33,6 @@ struct StepFacts {
   uint32_t decodes = 0;                ///< Requests of the step that give their next token.
   double decode_ns = 0;                ///< Predicted for a step with the most urgent of these alone.
   TimeNs next_token_due = kTimeNever;  ///< The earliest of theirs.
-  int64_t prompt_wait_ns = 0;          ///< Since the oldest of the prompts came.
 };
 
 /// Of one step.

@@ -13,11 +13,12 @@ namespace {
 
 constexpr int64_t kFirstTokenNs = 5'000'000'000;  // Without a deadline.
 /// Without a deadline of tokens, a step with prompts may take so long (tokens come faster than people read), or so many
-/// times as long as one without, or so much of what the oldest prompt has waited: small chunks read prompts at a lower
-/// pace, and when they pile up everybody is better off with large ones.
+/// times as long as one without.
 constexpr double kPatienceNs = 150e6;
 constexpr double kStretch = 4;
-constexpr double kWaitShare = 0.1;
+/// Small chunks read prompts at a lower pace. When prompts had work for more than this share of the recent time, the
+/// patience grows with the share: near capacity everybody is better off with large chunks.
+constexpr double kBusyShare = 1.0 / 6;
 /// Whatever tokens are wished for: prompts get a fifth of the time, or one client could keep all others from starting.
 constexpr double kStretchMin = 1.25;
 /// So many mean errors of the prediction are kept free.
@@ -35,7 +36,7 @@ StepLimit LimitByDeadline(const StepFacts& facts) {
   if (facts.decodes == 0) return limit;
   const double allowed =
       facts.next_token_due == kTimeNever
-          ? std::max({kPatienceNs, kStretch * facts.decode_ns, kWaitShare * static_cast<double>(facts.prompt_wait_ns)})
+          ? std::max(kPatienceNs * std::max(1.0, facts.budget.busy_share / kBusyShare), kStretch * facts.decode_ns)
           : static_cast<double>(facts.next_token_due - facts.now);
   limit.step_ns =
       std::max(allowed / (1 + kMargin * std::min(facts.budget.cost.error_ratio, 0.5)), kStretchMin * facts.decode_ns);

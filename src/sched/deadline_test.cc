@@ -69,19 +69,21 @@ TEST(DeadlinePolicy, PromptsGetAFifthOfTheTimeWhenNoDeadlineCanBeKept) {
   EXPECT_LE(step, 1.25 * alone);
 }
 
-TEST(DeadlinePolicy, WithoutAWishChunksGrowWithTheWait) {
+TEST(DeadlinePolicy, WithoutAWishChunksGrowWhenPromptsTakeMuchOfTheTime) {
   auto policy = NewDeadlinePolicy({.chunk_tokens_max = 512});
   StepDecision decision;
   std::vector<RequestView> running{View(1, 1001, 1000), View(2, 4000, 500)};
-  const auto chunk_after = [&](int64_t wait_ms) {
-    policy->Decide(running, {}, kLarge, TimeNs{wait_ms * 1'000'000}, decision);
+  const auto chunk_at = [&](double share) {
+    StepBudget budget = kLarge;
+    budget.busy_share = share;
+    policy->Decide(running, {}, budget, TimeNs{0}, decision);
     return TokensOf(decision, 2);
   };
-  const uint32_t soon = chunk_after(0);
-  EXPECT_LT(soon, 200u);
-  EXPECT_EQ(chunk_after(1400), soon);
-  EXPECT_GT(chunk_after(3000), soon + 50);
-  EXPECT_EQ(chunk_after(60'000), 511u);
+  const uint32_t at_leisure = chunk_at(0);
+  EXPECT_LT(at_leisure, 200u);
+  EXPECT_EQ(chunk_at(0.15), at_leisure);  // One long prompt.
+  EXPECT_GT(chunk_at(0.25), at_leisure + 50);
+  EXPECT_EQ(chunk_at(0.9), 511u);
 }
 
 TEST(DeadlinePolicy, WithoutDecodesAChunkIsReadByAFewPrompts) {

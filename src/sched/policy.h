@@ -43,6 +43,7 @@ struct StepBudget {
   uint32_t blocks_free = 0;   ///< After the eviction that kv has already agreed to.
   uint32_t block_tokens = 0;  ///< Tokens per KV block, power of two.
   StepCost cost;              ///< As learnt so far.
+  double busy_share = 0;      ///< Of the recent time, that prompts had work for: 0..1 (BusyShare).
 };
 
 struct Advance {
