@@ -37,6 +37,7 @@ Engine::Engine(step::Executor& executor, kv::KvMemory& memory, sched::SchedulerP
 Engine::~Engine() {
   Stop(/*drain=*/false);
   while (in_flight_) RunOnce();  // A step of an engine that was never started on a thread.
+  if (tiers_) tiers_->Close(clock_);
   executor_.SetWake(nullptr);
 }
 
@@ -117,6 +118,7 @@ bool Engine::RunOnce() {
   bool worked = ExpireMemory();
   worked |= DrainInbox();
   worked |= TakeResult();
+  worked |= TurnTiers();
   if (!in_flight_) worked |= StartStep();
   if (worked) PublishStats();
   return worked;
@@ -375,6 +377,7 @@ void Engine::Loop() {
     }
     woken_ = false;
   }
+  if (tiers_) tiers_->Close(clock_);
   PublishStats();
 }
 

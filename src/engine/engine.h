@@ -20,6 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "engine/engine_tier.h"
 #include "engine/generation.h"
 #include "engine/memory_snapshot.h"
 #include "engine/metering.h"
@@ -53,7 +54,9 @@ struct EngineStats {
   uint64_t waited_for_prefix = 0;  ///< Requests held back while another computed their beginning.
   uint64_t step_ns = 0;            ///< Sum of step times.
   sched::StepCost step_cost;       ///< Prices of the work in a step as learnt so far, with their error.
-  TimeNs last_step_at{0};          ///< Start of the running step, or end of the last one.
+  TierStats tiers;                 ///< Zero without tiers below hot memory.
+  std::vector<kv::TierFigures> tier_figures;  ///< Of late.
+  TimeNs last_step_at{0};                     ///< Start of the running step, or end of the last one.
 };
 
 class Engine {
@@ -65,6 +68,9 @@ class Engine {
 
   /// Every request has its meter from this book. Before the first request; the book outlives the engine.
   void SetMeterBook(MeterBook* book) { book_ = book; }
+
+  /// Keeps blocks on tiers below hot memory. Before the first request; both outlive the engine.
+  void SetColdBlocks(kv::ColdBlocks* cold, kv::AdmissionPolicy* admission, TierOptions options);
 
   /// Queues a request. `sink` is called on the engine thread, in order; the last event has a finish reason. A request
   /// that can never run ends with an InvalidArgument event; a full queue ends it with ResourceExhausted. Any thread.
@@ -87,7 +93,7 @@ class Engine {
 
   /// When RunOnce has something to do although nothing was posted or completed; kTimeNever = never. For a loop that
   /// waits on the engine's clock.
-  TimeNs NextDeadline() const { return memory_.NextExpiry(); }
+  TimeNs NextDeadline() const;
 
   /// Runs the loop on a thread of its own until Stop.
   void Start();
@@ -132,6 +138,8 @@ class Engine {
   void TraceBegin(Request& request);
   void TraceStep(Request& request, const step::StepResult& result, const step::Slice& slice);
   std::shared_ptr<const RequestTrace> TraceAtEnd(const Request& request) const;
+  bool TurnTiers();
+  bool HeldByTier(Request& request, TimeNs now);
   bool YieldPins(const Request& request);
   void EndMemory(Request& request, bool may_pin);
   bool GiveWay();
@@ -175,6 +183,7 @@ class Engine {
   const Clock& clock_;
   const EngineOptions options_;
   MeterBook* book_ = nullptr;
+  std::optional<TierMover> tiers_;
   uint32_t context_tokens_max_;
 
   // Engine thread only.
@@ -196,7 +205,8 @@ class Engine {
   double paced_ns_ = 0, paced_tokens_ = 0;  ///< Of such steps, weighted by how late: their time, their prompt tokens.
   double output_tokens_mean_ = 0;           ///< Of requests that ended, of late; 0 = none has.
   absl::flat_hash_map<TenantId, Holding> holdings_;  ///< Made anew for each step.
-  TimeNs meters_due_{0};                             ///< When running requests' meters are next brought up to date.
+  TimeNs tier_figures_due_{0};
+  TimeNs meters_due_{0};  ///< When running requests' meters are next brought up to date.
 
   mutable std::mutex mutex_;  ///< Guards what follows, but thread_.
   std::condition_variable wake_;

@@ -18,6 +18,7 @@ bool Engine::ExpireMemory() {
 
 /// @param may_pin  the request is over; else it will be back, and its frames are wanted by others until then
 void Engine::EndMemory(Request& request, bool may_pin) {
+  if (tiers_) tiers_->TextEnds(request, clock_.Now());
   const kv::RetainOutcome outcome =
       memory_.End(request.id, {.retain = request.input.retain, .now = clock_.Now(), .may_pin = may_pin});
   request.has_memory = false;
@@ -30,6 +31,7 @@ void Engine::EndMemory(Request& request, bool may_pin) {
 /// No request has frames to go on: those that the policy hoped for are pinned, or shared with others.
 /// @return false when nobody waits for frames
 bool Engine::GiveWay() {
+  if (tiers_ && tiers_->moving()) return false;  // Frames are on their way.
   if (running_.size() > 1) {
     Preempt(*running_.back());
     return true;

@@ -116,6 +116,7 @@ void Engine::TellProgress(Request& request) {
 void Engine::Preempt(Request& request) {
   EndMemory(request, /*may_pin=*/false);
   request.lost_tokens = std::exchange(request.computed, 0);
+  request.fetch = Request::Fetch::kUnasked;  // What it loses meanwhile may be stored.
   ++request.trace.preemptions;
   ++request.meter->preemptions;
   record_.preempted.push_back(request.id);
@@ -169,7 +170,7 @@ bool Engine::StartStep() {
     waits ? request->trace.BeginLeaderWait(request->leader, request->leader_tokens, now)
           : request->trace.EndLeaderWait(now);
     if (!waits) {
-      if (!OverQuota(*request)) waiting_views_.push_back(ViewOf(*request));
+      if (!HeldByTier(*request, now) && !OverQuota(*request)) waiting_views_.push_back(ViewOf(*request));
     } else if (!std::exchange(request->held_back, true)) {
       ++work_.waited_for_prefix;
     }
@@ -177,7 +178,8 @@ bool Engine::StartStep() {
   const step::ExecutorLimits& limits = executor_.Limits();
   const sched::StepBudget budget{.tokens_max = limits.tokens_per_step_max,
                                  .requests_max = limits.slices_per_step_max,
-                                 .blocks_free = memory_.AvailableFrames(),
+                                 // What is being written is free soon: nobody is preempted for that.
+                                 .blocks_free = memory_.AvailableFrames() + memory_.counts().storing,
                                  .block_tokens = limits.block_tokens,
                                  .cost = step_time_.cost(),
                                  .busy_share = busy_share_.share()};
@@ -211,9 +213,8 @@ bool Engine::StartStep() {
 
 /// Gives a waiting request its place in memory, on what is cached of its text.
 void Engine::Begin(Request& request) {
-  const uint32_t reuse_max = request.ScoresPrompt() ? request.prompt_scored : UINT32_MAX;
   request.computed = memory_.Begin(request.id, request.input.cache_namespace, request.tokens, request.input.ops,
-                                   request.leader, reuse_max);
+                                   request.leader, request.ReuseMax());
   request.has_memory = true;
   TraceBegin(request);
   if (!request.counted) {

@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/request_trace.h"
 #include "exec/cpu/cpu_executor.h"
+#include "kv/tier/stored_blocks.h"
 #include "model/model.h"
 
 namespace kvist::engine {
@@ -49,15 +50,21 @@ class Bench {
     double pin_share = 0.5;
     const Clock* clock = nullptr;  ///< nullptr = the real one.
     EngineOptions engine;
+    std::unique_ptr<Disk> disk = nullptr;  ///< Under hot memory; nullptr = nothing is.
+    std::string_view admission = "through";
+    double read_bytes_per_s = 1e9;  ///< Of the disk, as the engine believes.
+    uint64_t fingerprint = 7;
   };
-  explicit Bench(const Options& options)
+  explicit Bench(Options options)
       : clock_(options.clock != nullptr ? *options.clock : real_clock_),
         model_(*model::LoadModel(kModelPath)),
         tokenizer_(*Tokenizer::FromGguf(*model_->file)),
         memory_({.frames_count = options.frames,
                  .layout = exec::LayoutOf(model_->spec, options.kv_type),
+                 .fingerprint = options.fingerprint,
                  .reuse = options.reuse,
-                 .pin_share = options.pin_share}),
+                 .pin_share = options.pin_share,
+                 .uses_remembered = options.disk != nullptr ? 4 * options.frames : 0}),
         executor_(*exec::CpuExecutor::Create(model_,
                                              {.threads = options.threads,
                                               .isa = kernels::BestIsa(),
@@ -68,7 +75,9 @@ class Bench {
                                               .kv_type = options.kv_type},
                                              memory_.spans(), clock_)),
         policy_(sched::FindPolicy(options.policy)->make({.chunk_tokens_max = options.chunk})),
-        engine_(*executor_, memory_, *policy_, *tokenizer_, clock_, options.engine) {}
+        engine_(*executor_, memory_, *policy_, *tokenizer_, clock_, options.engine) {
+    if (options.disk != nullptr) OpenTier(options);
+  }
 
   RequestId Submit(GenerationRequest request) {
     auto answer = std::make_shared<Answer>();
@@ -104,7 +113,7 @@ class Bench {
     while (std::chrono::steady_clock::now() < end) {
       if (engine_.RunOnce()) memory_.CheckInvariants();
       EngineStats stats = engine_.Stats();
-      if (stats.running == 0 && stats.waiting == 0 && !engine_.RunOnce()) return;
+      if (stats.running == 0 && stats.waiting == 0 && !engine_.RunOnce() && Settled()) return;
       std::this_thread::yield();
     }
     FAIL() << "the engine does not come to an end";
@@ -128,12 +137,28 @@ class Bench {
   }
   Engine& engine() { return engine_; }
   kv::KvMemory& memory() { return memory_; }
+  kv::StoredBlocks& tier() { return *tier_; }
   void ExpectNoLeak() {
     memory_.CheckInvariants();
     EXPECT_EQ(memory_.counts().referenced, 0u);
+    EXPECT_EQ(memory_.counts().loading, 0u);
   }
 
  private:
+  bool Settled() const { return memory_.counts().loading + memory_.counts().storing == 0; }
+  void OpenTier(Options& options) {
+    const uint64_t frame_bytes = executor_->arena().frame_bytes();
+    absl::StatusOr<std::unique_ptr<kv::BlockStore>> store = kv::BlockStore::Open(
+        std::move(options.disk), {.size_max = 256 * frame_bytes + (1 << 20), .free_bytes_min = 0, .id_seed = 9});
+    if (!store.ok()) return;  // A drive that fails at once: there is no tier.
+    tier_ = std::make_unique<kv::StoredBlocks>(*std::move(store), executor_->arena(),
+                                               kv::StoredBlocksOptions{.fingerprint = options.fingerprint,
+                                                                       .codec = options.kv_type,
+                                                                       .read_bytes_per_s = options.read_bytes_per_s});
+    admission_ = kv::MakeAdmissionPolicy(options.admission, {});
+    engine_.SetColdBlocks(tier_.get(), admission_.get(), {.frame_bytes = frame_bytes});
+  }
+
   RealClock real_clock_;
   const Clock& clock_;
   std::shared_ptr<const model::Model> model_;
@@ -141,6 +166,8 @@ class Bench {
   kv::KvMemory memory_;
   std::unique_ptr<exec::CpuExecutor> executor_;
   std::unique_ptr<sched::SchedulerPolicy> policy_;
+  std::unique_ptr<kv::StoredBlocks> tier_;
+  std::unique_ptr<kv::AdmissionPolicy> admission_;
   Engine engine_;
   std::map<uint64_t, std::shared_ptr<Answer>> answers_;
 };

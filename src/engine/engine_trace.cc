@@ -11,6 +11,7 @@ void Engine::TraceBegin(Request& request) {
   RequestTrace& trace = request.trace;
   const TimeNs now = clock_.Now();
   trace.EndLeaderWait(now);
+  trace.EndRestore(now);
   trace.EndPreemption(now);
   if (trace.began_at != kTimeNever) {
     const uint32_t recomputed = request.lost_tokens - std::min(request.lost_tokens, request.computed);

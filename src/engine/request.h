@@ -58,6 +58,10 @@ struct Request {
   bool held_back = false;             ///< Waited for its leader.
   uint64_t prefix_group = 0;          ///< Of those that share a long beginning with it.
   TimeNs last_token_at = kTimeNever;  ///< When it was sampled.
+  /// Of the beginning of its text from a lower tier. kWanted: as soon as there is room.
+  enum class Fetch : uint8_t { kUnasked, kWanted, kUnderWay, kOver };
+  Fetch fetch = Fetch::kUnasked;
+  uint32_t fetch_blocks = 0;
   Meter own_meter;
   Meter* meter = &own_meter;        ///< Or one of the book's.
   double held_before_block_ns = 0;  ///< By its earlier places in memory.
@@ -76,6 +80,8 @@ struct Request {
 
   /// The next token of the prompt has no log probability yet, and it is wanted.
   bool ScoresPrompt() const { return input.want_prompt_logprobs && prompt_scored < input.prompt.size(); }
+  /// So many tokens need not be computed where they are cached.
+  uint32_t ReuseMax() const { return ScoresPrompt() ? prompt_scored : UINT32_MAX; }
 
   bool NeedsCounts() const {
     const step::Sampling& s = input.sampling;

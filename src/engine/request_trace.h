@@ -34,6 +34,8 @@ struct RequestTrace {
   RequestId leader{};          ///< Read what both begin with; 0 = waited for nobody.
   uint32_t leader_tokens = 0;  ///< So much of it.
   int64_t leader_wait_ns = 0;
+  uint32_t restored_tokens = 0;      ///< Read from a tier below hot memory for it,
+  int64_t restore_wait_ns = 0;       ///< for which it waited so long.
   int64_t preempted_ns = 0;          ///< Waited to go on,
   int64_t preempted_prefill_ns = 0;  ///< of that before the first token.
 
@@ -43,7 +45,7 @@ struct RequestTrace {
   uint32_t batch_requests_max = 0;
 
   /// A wait that has begun and not yet ended; kTimeNever = none.
-  TimeNs waits_for_leader_since = kTimeNever, preempted_since = kTimeNever;
+  TimeNs waits_for_leader_since = kTimeNever, preempted_since = kTimeNever, restores_since = kTimeNever;
 
   void BeginLeaderWait(RequestId of, uint32_t tokens, TimeNs now) {
     if (waits_for_leader_since != kTimeNever) return;
@@ -55,6 +57,14 @@ struct RequestTrace {
     if (waits_for_leader_since == kTimeNever) return;
     leader_wait_ns += now - waits_for_leader_since;
     waits_for_leader_since = kTimeNever;
+  }
+  void BeginRestore(TimeNs now) {
+    if (restores_since == kTimeNever) restores_since = now;
+  }
+  void EndRestore(TimeNs now) {
+    if (restores_since == kTimeNever) return;
+    restore_wait_ns += now - restores_since;
+    restores_since = kTimeNever;
   }
   void EndPreemption(TimeNs now) {
     if (preempted_since == kTimeNever) return;

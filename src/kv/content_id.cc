@@ -51,4 +51,18 @@ ContentId NextContentId(const ContentId& before, std::span<const TokenId> tokens
   return HashOf(link);
 }
 
+std::vector<ContentId> ContentIdsOf(const ContentId& root, std::span<const TokenId> tokens,
+                                    std::span<const CacheOp> ops) {
+  std::vector<ContentId> ids;
+  ids.reserve(tokens.size() / kBlockTokens);
+  ContentId last = root;
+  auto op = ops.begin();
+  for (size_t begin = 0; begin + kBlockTokens <= tokens.size(); begin += kBlockTokens) {
+    const auto first = op;
+    while (op != ops.end() && op->at < begin + kBlockTokens) ++op;
+    ids.push_back(last = NextContentId(last, tokens.subspan(begin, kBlockTokens), {first, op}));
+  }
+  return ids;
+}
+
 }  // namespace kvist::kv

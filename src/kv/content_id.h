@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/units.h"
 #include "kv/live_text.h"
@@ -31,5 +32,9 @@ ContentId RootContentId(uint64_t fingerprint, KvType codec, uint64_t cache_names
 /// @param tokens  1..kBlockTokens.
 /// @param ops     with `at` in the block, in order.
 ContentId NextContentId(const ContentId& before, std::span<const TokenId> tokens, std::span<const CacheOp> ops);
+
+/// The names of a text's full blocks, in order. @param root  RootContentId @param ops  in order of `at`
+std::vector<ContentId> ContentIdsOf(const ContentId& root, std::span<const TokenId> tokens,
+                                    std::span<const CacheOp> ops);
 
 }  // namespace kvist::kv

@@ -58,17 +58,45 @@ std::optional<FrameId> FramePool::TakeOldest(PageId id) {
   return std::nullopt;
 }
 
+uint32_t& FramePool::CountOf(Bucket& bucket, FrameState state) {
+  switch (state) {
+    case FrameState::kFree:
+      return bucket.counts.free;
+    case FrameState::kCached:
+      return bucket.counts.cached;
+    case FrameState::kLoading:
+      return bucket.counts.loading;
+    case FrameState::kStoring:
+      return bucket.counts.storing;
+    case FrameState::kReferenced:
+      break;
+  }
+  return bucket.counts.referenced;
+}
+
+void FramePool::SetState(Bucket& bucket, uint32_t index, FrameState state) {
+  Entry& entry = entries_[index];
+  if (entry.state == state) return;
+  if (entry.state == FrameState::kCached) Unlink(bucket, index);
+  --CountOf(bucket, entry.state);
+  if (state == FrameState::kFree) return PushFree(bucket, index);
+  entry.state = state;
+  ++CountOf(bucket, state);
+  if (state == FrameState::kCached) PushNewest(bucket, index);
+}
+
+/// The state of a frame that nobody references.
+void FramePool::Settle(Bucket& bucket, uint32_t index, bool keep) {
+  const FrameState transfer = entries_[index].transfer;
+  SetState(bucket, index, transfer != FrameState::kFree ? transfer : keep ? FrameState::kCached : FrameState::kFree);
+}
+
 void FramePool::Reference(FrameId frame) {
   Bucket& bucket = HomeOf(frame);
   std::lock_guard lock(bucket.lock);
   Entry& entry = entries_[frame.value];
-  KVIST_CHECK(entry.state != FrameState::kFree);
-  if (entry.state == FrameState::kCached) {
-    Unlink(bucket, frame.value);
-    entry.state = FrameState::kReferenced;
-    --bucket.counts.cached;
-    ++bucket.counts.referenced;
-  }
+  KVIST_CHECK(entry.state != FrameState::kFree && entry.state != FrameState::kLoading);
+  SetState(bucket, frame.value, FrameState::kReferenced);
   ++entry.references;
 }
 
@@ -76,22 +104,47 @@ void FramePool::Release(FrameId frame, bool keep) {
   Bucket& bucket = HomeOf(frame);
   std::lock_guard lock(bucket.lock);
   Entry& entry = entries_[frame.value];
-  KVIST_CHECK(entry.state == FrameState::kReferenced && entry.references > 0);
+  KVIST_CHECK(entry.references > 0);
   if (--entry.references > 0) return;
-  --bucket.counts.referenced;
-  if (!keep) return PushFree(bucket, frame.value);
-  entry.state = FrameState::kCached;
-  ++bucket.counts.cached;
-  PushNewest(bucket, frame.value);
+  if (entry.state == FrameState::kLoading) --bucket.counts.loading_held;
+  Settle(bucket, frame.value, keep);
 }
 
 void FramePool::Forget(FrameId frame) {
   Bucket& bucket = HomeOf(frame);
   std::lock_guard lock(bucket.lock);
   KVIST_CHECK(entries_[frame.value].state == FrameState::kCached);
-  Unlink(bucket, frame.value);
-  --bucket.counts.cached;
-  PushFree(bucket, frame.value);
+  SetState(bucket, frame.value, FrameState::kFree);
+}
+
+void FramePool::BeginLoading(FrameId frame) {
+  Bucket& bucket = HomeOf(frame);
+  std::lock_guard lock(bucket.lock);
+  Entry& entry = entries_[frame.value];
+  KVIST_CHECK(entry.state == FrameState::kReferenced && entry.references == 1 && !InTransfer(frame));
+  entry.transfer = FrameState::kLoading;
+  SetState(bucket, frame.value, FrameState::kLoading);
+  ++bucket.counts.loading_held;
+}
+
+void FramePool::BeginStoring(FrameId frame) {
+  Bucket& bucket = HomeOf(frame);
+  std::lock_guard lock(bucket.lock);
+  Entry& entry = entries_[frame.value];
+  KVIST_CHECK((entry.state == FrameState::kReferenced || entry.state == FrameState::kCached) && !InTransfer(frame));
+  entry.transfer = FrameState::kStoring;
+  if (entry.references == 0) SetState(bucket, frame.value, FrameState::kStoring);
+}
+
+void FramePool::EndTransfer(FrameId frame, bool keep) {
+  Bucket& bucket = HomeOf(frame);
+  std::lock_guard lock(bucket.lock);
+  Entry& entry = entries_[frame.value];
+  KVIST_CHECK(InTransfer(frame));
+  entry.transfer = FrameState::kFree;
+  if (entry.references == 0) return Settle(bucket, frame.value, keep);
+  if (entry.state == FrameState::kLoading) --bucket.counts.loading_held;
+  SetState(bucket, frame.value, FrameState::kReferenced);
 }
 
 void FramePool::SetRetention(FrameId frame, Retention retention) {
@@ -160,6 +213,9 @@ FrameCounts FramePool::counts() const {
     sum.free += buckets_[i].counts.free;
     sum.cached += buckets_[i].counts.cached;
     sum.referenced += buckets_[i].counts.referenced;
+    sum.loading += buckets_[i].counts.loading;
+    sum.storing += buckets_[i].counts.storing;
+    sum.loading_held += buckets_[i].counts.loading_held;
   }
   sum.pinned = cached_of_[static_cast<uint32_t>(Retention::kPinned)].load(std::memory_order_relaxed);
   return sum;
@@ -169,16 +225,38 @@ void FramePool::CheckInvariants() const {
   std::vector<FrameCounts> seen(buckets_count());
   for (uint32_t i = 0; i < entries_.size(); ++i) {
     FrameCounts& counts = seen[i & bucket_mask_];
-    const FrameState state = entries_[i].state;
-    ++(state == FrameState::kFree ? counts.free : state == FrameState::kCached ? counts.cached : counts.referenced);
-    KVIST_CHECK((state == FrameState::kReferenced) == (entries_[i].references > 0));
+    const Entry& entry = entries_[i];
+    switch (entry.state) {
+      case FrameState::kFree:
+        ++counts.free;
+        break;
+      case FrameState::kCached:
+        ++counts.cached;
+        break;
+      case FrameState::kReferenced:
+        ++counts.referenced;
+        break;
+      case FrameState::kLoading:
+        ++counts.loading;
+        counts.loading_held += entry.references > 0 ? 1 : 0;
+        break;
+      case FrameState::kStoring:
+        ++counts.storing;
+        break;
+    }
+    const bool loading = entry.state == FrameState::kLoading;
+    KVIST_CHECK(loading || (entry.state == FrameState::kReferenced) == (entry.references > 0));
+    KVIST_CHECK(loading == (entry.transfer == FrameState::kLoading));
+    KVIST_CHECK(entry.transfer != FrameState::kStoring || entry.state == FrameState::kStoring || entry.references > 0);
+    KVIST_CHECK(entry.state != FrameState::kStoring || entry.transfer == FrameState::kStoring);
   }
   KVIST_CHECK(counts().total() == entries_.size());
   uint32_t of_class[kRetentions] = {};
   for (uint32_t b = 0; b <= bucket_mask_; ++b) {
     const Bucket& bucket = buckets_[b];
     KVIST_CHECK(seen[b].free == bucket.counts.free && seen[b].cached == bucket.counts.cached &&
-                seen[b].referenced == bucket.counts.referenced);
+                seen[b].referenced == bucket.counts.referenced && seen[b].loading == bucket.counts.loading &&
+                seen[b].storing == bucket.counts.storing && seen[b].loading_held == bucket.counts.loading_held);
     uint32_t linked = 0;
     for (uint32_t r = 0; r < kRetentions; ++r) {
       for (uint32_t i = bucket.rings[r].oldest; i != kNil; i = entries_[i].next, ++linked, ++of_class[r]) {

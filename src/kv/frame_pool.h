@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -19,7 +20,13 @@
 
 namespace kvist::kv {
 
-enum class FrameState : uint8_t { kFree, kCached, kReferenced };
+enum class FrameState : uint8_t {
+  kFree,
+  kCached,
+  kReferenced,
+  kLoading,  ///< Its bytes are on their way from a lower tier; whoever references it cannot read them yet.
+  kStoring,  ///< Referenced by nobody, and being copied to a lower tier: nobody gets it before that is done.
+};
 
 /// In which order cached frames are given up: all of a class before any of the next one; pinned ones not at all.
 enum class Retention : uint8_t { kLow, kNormal, kHigh, kPinned };
@@ -27,9 +34,10 @@ inline constexpr uint32_t kRetentions = 4;
 
 /// How many frames are in each state; they add up to the pool.
 struct FrameCounts {
-  uint32_t free = 0, cached = 0, referenced = 0;
-  uint32_t pinned = 0;  ///< Of those cached; nobody gets them.
-  uint32_t total() const { return free + cached + referenced; }
+  uint32_t free = 0, cached = 0, referenced = 0, loading = 0, storing = 0;
+  uint32_t pinned = 0;        ///< Of those cached; nobody gets them.
+  uint32_t loading_held = 0;  ///< Of those loading, referenced.
+  uint32_t total() const { return free + cached + referenced + loading + storing; }
 };
 
 class FramePool {
@@ -59,6 +67,19 @@ class FramePool {
   /// Cached -> free.
   void Forget(FrameId frame);
 
+  /// Bytes come into a referenced frame from a lower tier, until EndTransfer. Nobody else may reference it meanwhile.
+  void BeginLoading(FrameId frame);
+  /// The bytes of a cached or referenced frame are read by a lower tier until EndTransfer; it may be used as before.
+  void BeginStoring(FrameId frame);
+  /// @param keep  as Release, for a frame that nobody references any more
+  void EndTransfer(FrameId frame, bool keep);
+  bool InTransfer(FrameId frame) const { return entries_[frame.value].transfer != FrameState::kFree; }
+
+  /// Appends cached frames, about `count` of those that would be given up next, pinned ones not, for which `wanted`
+  /// is true.
+  template <class Wanted>
+  void AppendOldest(uint32_t count, const Wanted& wanted, std::vector<FrameId>& out) const;
+
   /// Class of a frame. A cached one becomes the most recently used of a higher class, the one used longest ago of a
   /// lower one. Allocate and TakeOldest give kNormal.
   void SetRetention(FrameId frame, Retention retention);
@@ -85,6 +106,7 @@ class FramePool {
     uint32_t references = 0;
     uint32_t previous = kNil, next = kNil;  ///< Recency ring of cached frames; `next` also links the free list.
     FrameState state = FrameState::kFree;
+    FrameState transfer = FrameState::kFree;  ///< kLoading, kStoring; kFree = none.
     Retention retention = Retention::kNormal;
   };
   struct Ring {
@@ -103,6 +125,9 @@ class FramePool {
   void PushOldest(Bucket& bucket, uint32_t index);
   void CountCached(Retention retention, int32_t change);
   void PushFree(Bucket& bucket, uint32_t index);
+  static uint32_t& CountOf(Bucket& bucket, FrameState state);
+  void SetState(Bucket& bucket, uint32_t index, FrameState state);
+  void Settle(Bucket& bucket, uint32_t index, bool keep);
 
   std::vector<Entry> entries_;
   std::unique_ptr<Bucket[]> buckets_;
@@ -110,5 +135,20 @@ class FramePool {
   std::atomic<uint32_t> cached_of_[kRetentions] = {};
   uint32_t bucket_mask_ = 0;  ///< Frame f belongs to bucket f & mask.
 };
+
+template <class Wanted>
+void FramePool::AppendOldest(uint32_t count, const Wanted& wanted, std::vector<FrameId>& out) const {
+  const uint32_t each = count / buckets_count() + 1;
+  for (uint32_t b = 0; b <= bucket_mask_; ++b) {
+    std::lock_guard lock(buckets_[b].lock);
+    uint32_t seen = 0;
+    for (const Retention retention : {Retention::kLow, Retention::kNormal, Retention::kHigh}) {
+      uint32_t index = buckets_[b].rings[static_cast<uint32_t>(retention)].oldest;
+      for (; index != kNil && seen < each; index = entries_[index].next, ++seen) {
+        if (wanted(FrameId{index})) out.push_back(FrameId{index});
+      }
+    }
+  }
+}
 
 }  // namespace kvist::kv

@@ -32,8 +32,8 @@ class HoldLedger {
   void Advance(TimeNs now, const FrameCounts& counts) {
     if (now_ != kTimeNever) {
       const auto passed = static_cast<double>(now - now_);
-      totals_.referenced += passed * counts.referenced;
-      totals_.cached += passed * counts.cached;
+      totals_.referenced += passed * (counts.referenced + counts.loading_held);
+      totals_.cached += passed * (counts.cached + counts.storing);
     }
     now_ = now;
   }
@@ -58,6 +58,8 @@ class HoldLedger {
     tables_.erase(from);
   }
 
+  /// Of the last Advance; kTimeNever before the first.
+  TimeNs now() const { return now_; }
   const HeldTotals& totals() const { return totals_; }
 
  private:

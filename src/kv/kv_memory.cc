@@ -19,7 +19,8 @@ KvMemory::KvMemory(const KvMemoryOptions& options)
       holds_(options.frames_count),
       spans_(CodecOf(options)),
       tree_(spans_, options.frames_count, {options.fingerprint, CodecOf(options)}),
-      book_(static_cast<uint32_t>(options.pin_share * options.frames_count)) {
+      book_(static_cast<uint32_t>(options.pin_share * options.frames_count)),
+      uses_(options.frames_count, options.uses_remembered) {
   if (options.layout) split_.emplace(*options.layout, spans_);
 }
 
@@ -64,25 +65,19 @@ void KvMemory::ExtendByOpenBlock(const Sequence& like, NodeId root, const TextKe
   match.partial_block = (sealed - like.tail_begin()) / kBlockTokens;
 }
 
-uint32_t KvMemory::Begin(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens,
-                         std::span<const CacheOp> ops, RequestId like, uint32_t reuse_max) {
+KvMemory::Sequence& KvMemory::OpenSequence(RequestId id, uint64_t cache_namespace, std::span<const CacheOp> ops) {
   const auto [it, inserted] = sequences_.try_emplace(id);
   KVIST_CHECK(inserted && FindFault(ops).empty());
   Sequence& sequence = it->second;
-  sequence.tail = spans_.Open(id);
   sequence.ops.assign(ops.begin(), ops.end());
   sequence.anchor = tree_.Root(cache_namespace);
-  stats_.lookup_tokens += tokens.size();
   path_.clear();
   tree_.Anchor(sequence.anchor);
-  // The last token is computed, for its logits.
-  const auto other = sequences_.find(like);
-  const Sequence* leader = other == sequences_.end() || other == it ? nullptr : &other->second;
-  const size_t reusable = tokens.empty() ? 0 : std::min<size_t>(tokens.size() - 1, reuse_max);
-  if (options_.reuse && reusable > 0 && !StartOn(sequence, tokens.first(reusable), leader)) {
-    // No frame for the copy of a shared block's beginning: whole blocks only.
-    StartOn(sequence, tokens.first(sequence.live.tokens() / kBlockTokens * kBlockTokens), nullptr);
-  }
+  return sequence;
+}
+
+/// The pieces that StartOn has found, and the tail behind them.
+void KvMemory::PlacePieces(Sequence& sequence) {
   uint32_t begin = 0;
   for (const PathStep& step : path_) {
     sequence.pieces.push_back({begin, tree_.SpanOf(step.node), tree_.FirstBlock(step.node), step.node});
@@ -92,6 +87,27 @@ uint32_t KvMemory::Begin(RequestId id, uint64_t cache_namespace, std::span<const
   while (sequence.ops_applied < sequence.ops.size() &&
          sequence.ops[sequence.ops_applied].at <= sequence.live.tokens()) {
     ++sequence.ops_applied;
+  }
+}
+
+uint32_t KvMemory::Begin(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens,
+                         std::span<const CacheOp> ops, RequestId like, uint32_t reuse_max) {
+  Sequence& sequence = OpenSequence(id, cache_namespace, ops);
+  sequence.tail = spans_.Open(id);
+  stats_.lookup_tokens += tokens.size();
+  // The last token is computed, for its logits.
+  const auto other = sequences_.find(like);
+  const Sequence* leader = other == sequences_.end() || like == id ? nullptr : &other->second;
+  const size_t reusable = tokens.empty() ? 0 : std::min<size_t>(tokens.size() - 1, reuse_max);
+  if (options_.reuse && reusable > 0 && !StartOn(sequence, tokens.first(reusable), leader)) {
+    // No frame for the copy of a shared block's beginning: whole blocks only.
+    StartOn(sequence, tokens.first(sequence.live.tokens() / kBlockTokens * kBlockTokens), nullptr);
+  }
+  PlacePieces(sequence);
+  if (uses_.enabled()) {
+    VisitFrames(sequence, [&](FrameId frame) {
+      if (tree_.Contains(frame)) uses_.Use(frame, Now());
+    });
   }
   stats_.hit_tokens += sequence.live.tokens();
   return sequence.live.tokens();
@@ -231,8 +247,10 @@ void KvMemory::EvictFromTree(FrameId frame) {
   evicted_.clear();
   tree_.Evict(frame, evicted_);
   book_.Erase(frame);
+  uses_.Leave(frame);
   for (const FrameId other : evicted_) {
     book_.Erase(other);
+    uses_.Leave(other);
     // Else who copies from it, or moves it, frees it.
     if (!IsPageTable(other) && pool_.state(other) == FrameState::kCached) pool_.Forget(other);
   }
@@ -291,10 +309,13 @@ FrameId KvMemory::Publish(Sequence& sequence, uint32_t block_begin) {
     if (book_.IsDoomed(own)) doomed_.push_back(own);
     if (pool_.state(*published.superseded) == FrameState::kCached) pool_.Forget(*published.superseded);
   }
+  const bool full = sequence.open_tokens.size() == kBlockTokens;
+  if (full && published.frame == own) uses_.Arrive(own, *tree_.ContentIdOf(own), Now());
   if (published.span == sequence.tail && published.block == block) return published.covered_by;
   // Another sequence computed the same block first. Equal histories give equal bits, so one copy is enough.
   spans_.Redirect(sequence.tail, block, published.span, published.block);
   if (published.frame == own) return kNoFrame;  // It was forgotten since.
+  uses_.Use(published.frame, Now());
   sequence.held_block_ns -= Reference(published.frame);
   sequence.held_block_ns += holds_.Fold(own, pool_.references(own));
   pool_.Release(own, /*keep=*/false);
@@ -467,7 +488,8 @@ void KvMemory::CheckInvariants() const {
     KVIST_CHECK(pool_.state(FrameId{i}) != FrameState::kCached || kept);
     const Retention retention = book_.ClassOf(FrameId{i});
     KVIST_CHECK(kept ? pool_.retention(FrameId{i}) == retention : retention == Retention::kNormal);
-    KVIST_CHECK(!book_.IsDoomed(FrameId{i}) || pool_.state(FrameId{i}) == FrameState::kReferenced);
+    const FrameState state = pool_.state(FrameId{i});
+    KVIST_CHECK(!book_.IsDoomed(FrameId{i}) || state == FrameState::kReferenced || state == FrameState::kStoring);
   }
   book_.CheckInvariants();
 }

@@ -6,9 +6,9 @@
 /// Threads: engine thread only. Errors: none; running out of frames is an answer (`Reserve` = false). Non-goals: bytes
 /// (FrameArena), scheduling, preemption.
 ///
-/// After every call each frame is free, cached or referenced, and the counts add up to the pool. A sequence references
-/// the frames of its view, and those that it has reserved. A block that was split has no frame of its own: the frames
-/// in which split blocks have pages are referenced once each.
+/// After every call each frame is free, cached, referenced, loading or storing, and the counts add up to the pool. A
+/// sequence references the frames of its view, and those that it has reserved. A block that was split has no frame of
+/// its own: the frames in which split blocks have pages are referenced once each.
 
 #include <cstdint>
 #include <optional>
@@ -17,6 +17,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/units.h"
+#include "kv/block_uses.h"
 #include "kv/frame_pool.h"
 #include "kv/hold_ledger.h"
 #include "kv/live_text.h"
@@ -45,6 +46,8 @@ struct KvMemoryOptions {
   bool reuse = true;                 ///< Keep finished blocks and match new prompts against them.
   uint32_t buckets = FramePool::kDefaultBuckets;
   double pin_share = 0.5;  ///< Of the frames; so many can be pinned at once.
+  /// Blocks that have left memory and whose uses are remembered (block_uses.h); 0 = uses are not counted.
+  uint32_t uses_remembered = 0;
 };
 
 /// Totals since the start.
@@ -185,6 +188,35 @@ class KvMemory {
   /// Frames that this sequence alone holds, as far as is known without counting: those it has written itself.
   uint32_t BlocksOwn(RequestId id) const;
 
+  // Lower tiers (kv_memory_tier.cc). Blocks come from there as the work of a sequence that nobody computes.
+
+  /// Tokens in whole blocks that Begin would find cached now.
+  uint32_t CachedTokens(uint64_t cache_namespace, std::span<const TokenId> tokens, std::span<const CacheOp> ops);
+  /// Takes frames for the blocks of a text that follow its cached beginning, in order; their bytes may come until
+  /// EndLoad. @param id  of nobody else @param tokens  whole blocks
+  /// @return false when there are no frames, or nothing is missing; then nothing changed.
+  bool BeginLoad(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens, std::span<const CacheOp> ops,
+                 std::vector<FrameId>& frames);
+  /// The first `blocks` of the frames hold what they should, and are cached from now on. @param tokens  as before
+  void EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t blocks, TimeNs now);
+
+  /// A cached full block whose bytes may be copied elsewhere.
+  struct Storable {
+    FrameId frame;
+    PrefixTree::BlockFacts facts;  ///< Its tokens until something changes.
+  };
+  /// Of about `count` blocks that would be given up next those that are not judged (SetJudged) since they were used.
+  void AppendOldest(uint32_t count, std::vector<Storable>& out) const;
+  /// The blocks of a sequence's text, from its beginning on. To be asked before End.
+  void AppendText(RequestId id, std::vector<Storable>& out) const;
+  /// All there are, parents first.
+  void AppendAll(std::vector<Storable>& out) const;
+  DemotionFacts UsesOf(FrameId frame, uint64_t bytes) const { return uses_.FactsOf(frame, bytes, Now()); }
+  void SetJudged(FrameId frame) { uses_.SetJudged(frame); }
+  /// Until EndStore nobody gets the frame for something else. REQUIRES: of a Storable.
+  void BeginStore(FrameId frame) { pool_.BeginStoring(frame); }
+  void EndStore(FrameId frame);
+
   const SpanTable& spans() const { return spans_; }
   const PrefixTree& tree() const { return tree_; }
   FrameCounts counts() const { return pool_.counts(); }
@@ -231,6 +263,10 @@ class KvMemory {
     FrameId table;  ///< Of the source.
   };
 
+  TimeNs Now() const { return holds_.now() == kTimeNever ? TimeNs{0} : holds_.now(); }
+  Sequence& OpenSequence(RequestId id, uint64_t cache_namespace, std::span<const CacheOp> ops);
+  void PlacePieces(Sequence& sequence);
+  void AppendStorable(FrameId frame, std::vector<Storable>& out) const;
   const Sequence& SequenceOf(RequestId id) const { return sequences_.at(id); }
   std::optional<FrameId> TakeFrame(SpanId span, uint32_t block);
   /// Adds a reference to a frame or a split block, or drops one. @return the block's integral (HoldLedger)
@@ -269,6 +305,7 @@ class KvMemory {
   PrefixTree tree_;
   absl::flat_hash_map<RequestId, Sequence> sequences_;
   RetentionBook book_;
+  BlockUses uses_;
   std::vector<PathStep> path_;
   std::vector<FrameId> evicted_, due_;
   std::vector<FrameId> doomed_;  ///< To be forgotten as soon as nobody references them; some may no longer be.

@@ -3,7 +3,9 @@
 /// the namespace, the tokens before it and the operations before it. The "device" stores that value (and the rotary
 /// position) per page and slot, so a wrong match, a lost copy, a frame given away too early, a page in the wrong place
 /// or a wrong shift shows as a wrong value in somebody's view. With wishes for how long blocks stay, the oracle also
-/// knows which beginnings of texts are pinned, and must be found whole.
+/// knows which beginnings of texts are pinned, and must be found whole. With tiers, blocks of texts come into frames
+/// from elsewhere while everything else goes on, some of them in vain, and frames that are copied elsewhere must stay
+/// as they are until that is done.
 
 #include <gtest/gtest.h>
 
@@ -72,7 +74,7 @@ std::vector<Token> ViewOf(const Text& text, uint32_t count, uint32_t* next_posit
 
 struct WorldOptions {
   uint32_t frames = 300;
-  bool drops = false, wishes = false, splits = false;
+  bool drops = false, wishes = false, splits = false, tiers = false;
 };
 
 class World {
@@ -82,7 +84,8 @@ class World {
         drops_(options.drops),
         wishes_(options.wishes),
         splits_(options.splits),
-        memory_({.frames_count = options.frames, .layout = kLayout}),
+        tiers_(options.tiers),
+        memory_({.frames_count = options.frames, .layout = kLayout, .uses_remembered = options.tiers ? 50u : 0u}),
         device_(size_t{options.frames} * kLayout.pages() * kBlockTokens) {}
 
   void Step() {
@@ -91,6 +94,7 @@ class World {
       memory_.Expire(now_);
       if (!splits_) CheckPins();  // What is split does not stay.
     }
+    if (tiers_ && prng_.Below(3) == 0) MoveTiers();
     switch (prng_.Below(splits_ ? 9 : 6)) {
       case 0:
         if (live_.size() < 6) Begin();
@@ -120,7 +124,11 @@ class World {
     memory_.CheckInvariants();
     while (!moves_.empty()) FinishMove();
     memory_.CheckInvariants();
-    EXPECT_EQ(memory_.counts().referenced, 0u);
+    while (!loads_.empty()) EndLoad();
+    while (!stores_.empty()) EndStore();
+    memory_.CheckInvariants();
+    const FrameCounts counts = memory_.counts();
+    EXPECT_EQ(counts.referenced + counts.loading + counts.storing, 0u);
   }
 
   uint64_t hits() const { return memory_.stats().hit_tokens; }
@@ -130,6 +138,8 @@ class World {
   uint64_t pins_found() const { return pins_found_; }
   uint64_t moved() const { return moved_; }
   uint64_t merged() const { return merged_; }
+  uint64_t loaded() const { return loaded_; }
+  uint64_t stored() const { return stored_; }
 
  private:
   struct Sequence {
@@ -290,6 +300,87 @@ class World {
     ++pins_found_;
   }
 
+  void MoveTiers() {
+    switch (prng_.Below(4)) {
+      case 0:
+        return BeginLoad();
+      case 1:
+        if (!loads_.empty()) EndLoad();
+        return;
+      case 2:
+        return BeginStore();
+      default:
+        if (!stores_.empty()) EndStore();
+    }
+  }
+
+  void BeginLoad() {
+    uint64_t like = 0;
+    Load load{.id = next_id_++, .text = NewText(&like)};
+    const size_t whole = load.text.tokens.size() / kBlockTokens * kBlockTokens;
+    load.text.tokens.resize(whole);
+    if (whole == 0) return;
+    load.begin = memory_.CachedTokens(load.text.cache_namespace, load.text.tokens, load.text.ops);
+    if (!memory_.BeginLoad(RequestId{load.id}, load.text.cache_namespace, load.text.tokens, load.text.ops,
+                           load.frames)) {
+      return;
+    }
+    ASSERT_EQ(load.begin + load.frames.size() * kBlockTokens, whole);
+    for (const FrameId frame : load.frames) {  // Anything may stand there until all is there.
+      for (Slot& slot : BytesOf(frame)) slot = {prng_.Next(), 0};
+    }
+    loads_.push_back(std::move(load));
+  }
+
+  void EndLoad() {
+    const Load load = std::move(loads_.front());
+    loads_.erase(loads_.begin());
+    const auto blocks = static_cast<uint32_t>(prng_.Below(load.frames.size() + 1));
+    for (uint32_t i = 0; i < blocks * kBlockTokens; ++i) {
+      const uint32_t index = load.begin + i;
+      uint32_t position = 0;
+      ViewOf(load.text, index, &position);
+      const uint64_t value = ValueOf(load.text, index);
+      for (uint32_t page = 0; page < kLayout.pages(); ++page) {
+        BytesOf(load.frames[i / kBlockTokens])[page * kBlockTokens + i % kBlockTokens] = {Mix64(value + page),
+                                                                                          position};
+      }
+    }
+    memory_.EndLoad(RequestId{load.id}, load.text.tokens, blocks, now_);
+    loaded_ += blocks;
+  }
+
+  void BeginStore() {
+    std::vector<KvMemory::Storable> blocks;
+    if (prng_.Below(2) == 0) {
+      memory_.AppendOldest(4, blocks);
+    } else if (uint64_t id; !live_.empty()) {
+      Any(&id);
+      memory_.AppendText(RequestId{id}, blocks);
+    }
+    for (const KvMemory::Storable& block : blocks) {
+      memory_.SetJudged(block.frame);
+      if (prng_.Below(2) == 0) continue;
+      memory_.BeginStore(block.frame);
+      const std::span<Slot> bytes = BytesOf(block.frame);
+      stores_.push_back({block.frame, {bytes.begin(), bytes.end()}});
+    }
+  }
+
+  void EndStore() {
+    const size_t chosen = prng_.Below(stores_.size());
+    const Store store = std::move(stores_[chosen]);
+    stores_.erase(stores_.begin() + static_cast<ptrdiff_t>(chosen));
+    ASSERT_TRUE(std::ranges::equal(BytesOf(store.frame), store.bytes, {}, &Slot::value, &Slot::value));
+    memory_.EndStore(store.frame);
+    ++stored_;
+  }
+
+  std::span<Slot> BytesOf(FrameId frame) {
+    const size_t slots = size_t{kLayout.pages()} * kBlockTokens;
+    return std::span(device_).subspan(frame.value * slots, slots);
+  }
+
   /// A block that somebody sees is split, or some or all of its pages go elsewhere.
   void SplitOrMove() {
     uint64_t id;
@@ -379,7 +470,20 @@ class World {
     Text text;
     TimeNs until;
   };
-  bool drops_, wishes_, splits_;
+  struct Load {
+    uint64_t id;
+    Text text;
+    uint32_t begin = 0;
+    std::vector<FrameId> frames = {};
+  };
+  struct Store {
+    FrameId frame;
+    std::vector<Slot> bytes;
+  };
+  bool drops_, wishes_, splits_, tiers_;
+  std::vector<Load> loads_;
+  std::vector<Store> stores_;
+  uint64_t loaded_ = 0, stored_ = 0;
   TimeNs now_{1};
   std::vector<Pin> pins_;
   uint64_t pins_found_ = 0;
@@ -449,6 +553,24 @@ TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThemWithSplitBlocks) {
   EXPECT_GT(hits, 10000u);
   EXPECT_GT(moved, 500u);
   EXPECT_GT(merged, 500u);
+}
+
+TEST(KvMemoryProgram, ViewsHoldWhatWasComputedForThemWhileBlocksComeAndGo) {
+  uint64_t hits = 0, loaded = 0, stored = 0;
+  for (uint64_t seed = 500; seed < 620; ++seed) {
+    World world(seed, {.frames = seed % 2 == 0 ? 40u : 300u,
+                       .drops = seed % 3 == 0,
+                       .wishes = seed % 5 < 2,
+                       .splits = seed % 4 == 0,
+                       .tiers = true});
+    ASSERT_NO_FATAL_FAILURE(RunToEnd(world, seed));
+    hits += world.hits();
+    loaded += world.loaded();
+    stored += world.stored();
+  }
+  EXPECT_GT(hits, 10000u);
+  EXPECT_GT(loaded, 2000u);
+  EXPECT_GT(stored, 1000u);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ bool KvMemory::SplitBlock(SpanId span, uint32_t block) {
   const PageEntry entry = spans_.At(span, block);
   if (!split_ || entry.state != PageState::kSealed || entry.backing.tier != 0) return false;
   const uint32_t references = pool_.references(entry.frame);
-  if (references == 0 || book_.Knows(entry.frame)) return false;
+  if (references == 0 || pool_.InTransfer(entry.frame) || book_.Knows(entry.frame)) return false;
   const FrameId table = split_->Split(entry, references);
   holds_.Rename(entry.frame, table, references);
   for (uint32_t i = 1; i < references; ++i) pool_.Release(entry.frame, /*keep=*/false);  // The pages keep one.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/prng.h"
 
 namespace kvist::kv {
 namespace {
@@ -42,7 +43,7 @@ NodeId PrefixTree::Root(uint64_t cache_namespace) {
   if (inserted) {
     it->second = NewNode();
     nodes_[it->second].cache_namespace = cache_namespace;
-    nodes_[it->second].contents = {RootContentId(contents_.fingerprint, contents_.codec, cache_namespace)};
+    nodes_[it->second].contents = {RootContent(cache_namespace)};
     --nodes_count_;
   }
   return NodeId{it->second};
@@ -161,6 +162,29 @@ std::optional<ContentId> PrefixTree::ContentIdOf(FrameId frame) const {
   const Owner& owner = OwnerOf(frame);
   const Node& node = nodes_[owner.node];
   return node.contents[owner.block - node.first_block];
+}
+
+PrefixTree::BlockFacts PrefixTree::Describe(FrameId frame) const {
+  const Owner& owner = OwnerOf(frame);
+  const Node& node = nodes_[owner.node];
+  const uint32_t block = owner.block - node.first_block, begin = block * kBlockTokens;
+  const auto tokens = std::span(node.tokens).subspan(begin);
+  BlockFacts facts{.id = node.contents[block],
+                   .parent = block > 0 ? node.contents[block - 1] : nodes_[node.parent].contents.back(),
+                   .node = NodeId{owner.node},
+                   .text_begin = node.text_begin + begin,
+                   .tokens = tokens.first(std::min<size_t>(tokens.size(), kBlockTokens))};
+  const uint32_t end = facts.text_begin + static_cast<uint32_t>(facts.tokens.size());
+  uint32_t index = owner.node;
+  for (; !nodes_[index].is_root(); index = nodes_[index].parent) {
+    for (const CacheOp& op : nodes_[index].ops) {
+      if (op.at >= end) break;
+      const uint64_t range = uint64_t{op.begin} << 32 | op.end;
+      facts.ops_signature ^= Mix64(range + Mix64(op.at * 2 + (op.reposition ? 1 : 0)));
+    }
+  }
+  facts.cache_namespace = nodes_[index].cache_namespace;
+  return facts;
 }
 
 NodeId PrefixTree::Cut(NodeId id, uint32_t blocks) {

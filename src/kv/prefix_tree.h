@@ -78,6 +78,11 @@ class PrefixTree {
   /// goes.
   NodeId Root(uint64_t cache_namespace);
 
+  /// What the names of a namespace's first blocks go on from.
+  ContentId RootContent(uint64_t cache_namespace) const {
+    return RootContentId(contents_.fingerprint, contents_.codec, cache_namespace);
+  }
+
   /// Fills `path` with the edges of the longest match below `root`, holes included. No allocation once `path` has
   /// grown.
   PrefixMatch Find(NodeId root, const TextKey& text, std::vector<PathStep>& path) const;
@@ -104,6 +109,17 @@ class PrefixTree {
   void Rename(FrameId frame, FrameId to);
   /// The name of what a frame of the tree holds.
   std::optional<ContentId> ContentIdOf(FrameId frame) const;
+  /// What there is to say about a block to a lower tier.
+  struct BlockFacts {
+    ContentId id, parent;  ///< Parent: of the block before it, or the root's.
+    uint64_t cache_namespace = 0;
+    uint64_t ops_signature = 0;  ///< Of the operations up to the block's end; 0 = none.
+    NodeId node;
+    uint32_t text_begin = 0;
+    std::span<const TokenId> tokens;  ///< Until the tree changes.
+  };
+  /// O(depth). REQUIRES: Contains(frame).
+  BlockFacts Describe(FrameId frame) const;
   FrameId FrameOf(const PathStep& step, uint32_t block) const;
   SpanId SpanOf(NodeId node) const { return nodes_[node.value].span; }
   uint32_t FirstBlock(NodeId node) const { return nodes_[node.value].first_block; }

@@ -53,6 +53,8 @@ class CpuExecutor final : public step::Executor {
   void SetWake(std::function<void()> wake) override;
 
   const Weights& weights() const { return weights_; }
+  /// The bytes of the frames, for tiers that read into them and write from them.
+  const kv::FrameArena& arena() const { return arena_; }
   double load_s() const { return load_s_; }  ///< What loading the weights took.
 
  private:

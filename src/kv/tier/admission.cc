@@ -10,6 +10,8 @@ namespace {
 constexpr double kGain = 4;
 /// Weight of one more observation in running means.
 constexpr double kRecent = 0.001;
+/// Of what is written only when nothing keeps from it.
+constexpr double kLeastScore = 1e-30;
 
 double Running(double mean, double value, uint64_t seen) {
   // The first ones count alike, so that the mean is not that of nothing.
@@ -57,6 +59,10 @@ bool ReuseAdmission::Admit(const DemotionFacts& facts) {
   life_s_ = life_known_ ? life_s_ + (idle_s - life_s_) * kRecent : idle_s;
   life_known_ = true;
   return budget_.Take(Score(facts), facts.bytes, facts.now);
+}
+
+bool ReuseAdmission::AdmitAtStop(const DemotionFacts& facts) {
+  return budget_.Take(kLeastScore, facts.bytes, facts.now);
 }
 
 bool ShouldPromote(const DemotionFacts& facts, double cold_life_s) {

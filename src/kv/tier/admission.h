@@ -34,6 +34,8 @@ class AdmissionPolicy {
   virtual std::string_view name() const = 0;
   /// @return whether the block is to be written. Asked once each time that a block leaves memory.
   virtual bool Admit(const DemotionFacts& facts) = 0;
+  /// The same of a block that is lost otherwise, as the process ends.
+  virtual bool AdmitAtStop(const DemotionFacts&) { return true; }
   /// Blocks are written when they are computed, not when they leave memory; then Admit is asked at that time.
   virtual bool at_once() const { return false; }
 };
@@ -95,6 +97,8 @@ class ReuseAdmission final : public AdmissionPolicy {
   explicit ReuseAdmission(const ReuseAdmissionOptions& options = {});
   std::string_view name() const override { return "a5"; }
   bool Admit(const DemotionFacts& facts) override;
+  /// All blocks, as far as budget was saved up.
+  bool AdmitAtStop(const DemotionFacts& facts) override;
 
   /// 0 = not worth it.
   double Score(const DemotionFacts& facts) const;

@@ -138,6 +138,9 @@ class BlockStore {
   void Poll(StoreNews& out, bool wait = false);
   /// Reads, writes and upkeep that are not done.
   bool busy() const { return disk_->in_flight() > 0; }
+  /// Poll would bring something at once.
+  bool has_news() const { return !news_.reads.empty() || !news_.writes.empty(); }
+  StoreState state() const { return state_; }
 
   /// Seals what is being filled, and waits for everything. Afterwards only figures and news may be asked for.
   void Close();

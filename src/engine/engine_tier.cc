@@ -1,0 +1,247 @@
+#include "engine/engine_tier.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace kvist::engine {
+namespace {
+
+/// Sequences of loads are nobody's requests.
+constexpr uint64_t kLoadIds = uint64_t{1} << 63;
+/// A tier is asked what it has done this often; reads are waited for, writes are not.
+constexpr int64_t kLoadTurnNs = 200'000, kStoreTurnNs = 2'000'000;
+/// Frames that may be written at once in the smallest pool.
+constexpr uint64_t kStoringMin = 4;
+/// Tenants whose namespaces are remembered; salts make many.
+constexpr size_t kNamespacesMax = 1 << 16;
+
+}  // namespace
+
+TierMover::TierMover(kv::KvMemory& memory, kv::ColdBlocks& cold, kv::AdmissionPolicy& admission,
+                     const TierOptions& options)
+    : memory_(memory), cold_(cold), admission_(admission), options_(options) {}
+
+TierMover::~TierMover() {
+  while (moving()) {
+    news_ = {};
+    cold_.Poll(TimeNs{0}, news_, /*wait=*/true);
+    Take(news_, TimeNs{0});
+  }
+}
+
+TierMover::Stored TierMover::Find(const Request& request) {
+  const uint32_t usable = std::min(request.known() - 1, request.ReuseMax());  // One token is computed.
+  const uint32_t whole = usable / kv::kBlockTokens * kv::kBlockTokens;
+  const auto tokens = std::span(request.tokens).first(whole);
+  Stored stored{.cached_tokens = memory_.CachedTokens(request.input.cache_namespace, tokens, request.input.ops)};
+  if (stored.cached_tokens == whole) return stored;
+  const std::vector<kv::ContentId> all =
+      kv::ContentIdsOf(memory_.tree().RootContent(request.input.cache_namespace), tokens, request.input.ops);
+  const auto rest = std::span(all).subspan(stored.cached_tokens / kv::kBlockTokens);
+  stored.run = cold_.Lookup(rest);
+  stored.ids.assign(rest.begin(), rest.begin() + stored.run.blocks);
+  return stored;
+}
+
+bool TierMover::Pays(const Stored& stored, const sched::StepCost& cost) {
+  return stored.run.blocks > 0 &&
+         cold_.LoadNs(stored.run) < cost.PromptNs(stored.run.blocks * kv::kBlockTokens, stored.cached_tokens);
+}
+
+bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, TimeNs now) {
+  switch (request.fetch) {
+    case Request::Fetch::kOver:
+      return false;
+    case Request::Fetch::kUnderWay:
+      return true;
+    case Request::Fetch::kUnasked: {
+      const Stored stored = Find(request);
+      if (!Pays(stored, cost)) {
+        if (stored.run.blocks > 0) ++stats_.computed_instead;
+        request.fetch = Request::Fetch::kOver;
+        return false;
+      }
+      request.fetch = Request::Fetch::kWanted;
+      request.fetch_blocks = stored.run.blocks;
+      break;
+    }
+    case Request::Fetch::kWanted:
+      break;
+  }
+  const auto bound = static_cast<uint32_t>(options_.loading_share * memory_.frames_count());
+  if (loading_ > 0 && loading_ + request.fetch_blocks > bound) return true;
+  // Without frames for it the request could not run either.
+  if (request.fetch_blocks > memory_.AvailableFrames()) return false;
+  const Stored stored = Find(request);  // Much may have changed since.
+  if (!Pays(stored, cost) || !Start(request, stored, now)) request.fetch = Request::Fetch::kOver;
+  return request.fetch == Request::Fetch::kUnderWay;
+}
+
+bool TierMover::Start(Request& request, const Stored& stored, TimeNs now) {
+  const auto tokens = std::span(request.tokens).first(stored.cached_tokens + stored.run.blocks * kv::kBlockTokens);
+  const RequestId id{kLoadIds | next_load_};
+  std::vector<FrameId> frames;
+  if (!memory_.BeginLoad(id, request.input.cache_namespace, tokens, request.input.ops, frames)) return false;
+  KVIST_CHECK(frames.size() == stored.run.blocks);
+  ++next_load_;
+  std::vector<kv::ColdRead> reads;
+  for (uint32_t i = 0; i < frames.size(); ++i) {
+    const auto own = tokens.subspan(stored.cached_tokens + i * kv::kBlockTokens, kv::kBlockTokens);
+    reads.push_back({.id = stored.ids[i], .frame = frames[i], .tokens = own});
+  }
+  const kv::ColdTicket ticket = cold_.Load(reads, now);
+  loads_[ticket] = {.sequence = id,
+                    .request = request.id,
+                    .tokens = std::vector(tokens.begin(), tokens.end()),
+                    .blocks = stored.run.blocks,
+                    .since = now};
+  loading_ += stored.run.blocks;
+  ++stats_.fetches;
+  stats_.fetched_blocks += stored.run.blocks;
+  request.fetch = Request::Fetch::kUnderWay;
+  return true;
+}
+
+void TierMover::FinishLoad(const kv::ColdNews::Load& news, TimeNs now) {
+  const auto it = loads_.find(news.ticket);
+  KVIST_CHECK(it != loads_.end());
+  const Load& load = it->second;
+  const uint32_t blocks = news.missing.empty() ? load.blocks : news.missing.front();
+  memory_.EndLoad(load.sequence, load.tokens, blocks, now);
+  loading_ -= load.blocks;
+  stats_.restored_blocks += blocks;
+  stats_.fetch_ns += std::max<int64_t>(now - load.since, 0);
+  fetched_.push_back({load.request, blocks});
+  loads_.erase(it);
+}
+
+bool TierMover::Take(const kv::ColdNews& news, TimeNs now) {
+  for (const kv::ColdNews::Load& load : news.loads) FinishLoad(load, now);
+  for (const kv::ColdTicket ticket : news.stores) {
+    const auto it = stores_.find(ticket);
+    KVIST_CHECK(it != stores_.end());
+    for (const FrameId frame : it->second) memory_.EndStore(frame);
+    storing_ -= static_cast<uint32_t>(it->second.size());
+    stores_.erase(it);
+  }
+  return !news.loads.empty() || !news.stores.empty();
+}
+
+bool TierMover::Turn(TimeNs now) {
+  if (closed_) return false;
+  news_ = {};
+  cold_.Poll(now, news_);
+  const bool taken = Take(news_, now);
+  return StoreAhead(now) || taken;
+}
+
+std::vector<Fetched> TierMover::TakeFetched() {
+  return std::exchange(fetched_, {});
+}
+
+TimeNs TierMover::NextTurn(TimeNs now) const {
+  if (closed_) return kTimeNever;
+  if (!loads_.empty()) return now + kLoadTurnNs;
+  return cold_.busy() || !stores_.empty() ? now + kStoreTurnNs : kTimeNever;
+}
+
+uint32_t TierMover::StoringRoom() const {
+  const auto share = static_cast<uint64_t>(options_.storing_share * memory_.frames_count());
+  const uint64_t most = std::max(std::min(share, options_.storing_bytes_max / options_.frame_bytes), kStoringMin);
+  return static_cast<uint32_t>(most - std::min<uint64_t>(most, storing_));
+}
+
+/// Blocks whose frames are wanted soon are written before that, so that taking a frame never waits.
+bool TierMover::StoreAhead(TimeNs now) {
+  if (admission_.at_once() || !cold_.IsWriting()) return false;
+  const uint32_t room = StoringRoom();
+  const uint32_t ahead =
+      std::max(static_cast<uint32_t>(options_.ahead_share * memory_.frames_count()), options_.ahead_min);
+  const uint32_t free = memory_.counts().free;
+  if (room == 0 || free >= ahead) return false;
+  std::vector<kv::KvMemory::Storable> blocks;
+  memory_.AppendOldest(ahead - free, blocks);
+  size_t kept = 0;
+  for (const kv::KvMemory::Storable& block : blocks) {
+    if (kept == room) break;
+    memory_.SetJudged(block.frame);
+    if (cold_.Contains(block.facts.id)) continue;
+    ++stats_.judged_blocks;
+    if (admission_.Admit(memory_.UsesOf(block.frame, options_.frame_bytes))) blocks[kept++] = block;
+  }
+  blocks.resize(kept);
+  if (blocks.empty()) return false;
+  // Deepest blocks leave first, but texts are read from their beginning on.
+  std::ranges::sort(blocks, {}, [](const auto& b) { return std::pair(b.facts.node, b.facts.text_begin); });
+  Store(blocks, now);
+  return true;
+}
+
+void TierMover::TextEnds(const Request& request, TimeNs now) {
+  if (closed_) return;
+  if (tenants_.size() >= kNamespacesMax) tenants_.clear();  // What is theirs from now on is nobody's: never wrong.
+  tenants_.insert_or_assign(request.input.cache_namespace, request.input.tenant);
+  if (!admission_.at_once() || !cold_.IsWriting()) return;
+  std::vector<kv::KvMemory::Storable> blocks;
+  memory_.AppendText(request.id, blocks);
+  std::erase_if(blocks, [&](const auto& block) {
+    if (cold_.Contains(block.facts.id)) return true;
+    ++stats_.judged_blocks;
+    return !admission_.Admit(memory_.UsesOf(block.frame, options_.frame_bytes));
+  });
+  Store(blocks, now);
+}
+
+void TierMover::Store(std::vector<kv::KvMemory::Storable>& blocks, TimeNs now) {
+  if (blocks.empty()) return;
+  std::vector<kv::ColdWrite> writes;
+  std::vector<FrameId> frames;
+  for (const kv::KvMemory::Storable& block : blocks) {
+    const auto tenant = tenants_.find(block.facts.cache_namespace);
+    writes.push_back({.id = block.facts.id,
+                      .parent = block.facts.parent,
+                      .cache_namespace = block.facts.cache_namespace,
+                      .ops_signature = block.facts.ops_signature,
+                      .tenant = tenant == tenants_.end() ? TenantId{} : tenant->second,
+                      .tokens = block.facts.tokens,
+                      .frame = block.frame});
+    frames.push_back(block.frame);
+    memory_.BeginStore(block.frame);
+  }
+  stats_.admitted_blocks += blocks.size();
+  storing_ += static_cast<uint32_t>(frames.size());
+  stores_[cold_.Store(writes, now)] = std::move(frames);
+}
+
+void TierMover::Close(const Clock& clock) {
+  if (closed_) return;
+  const TimeNs end = clock.Now() + options_.stop_ns;
+  const auto wait = [&] {
+    news_ = {};
+    cold_.Poll(clock.Now(), news_, /*wait=*/true);
+    Take(news_, clock.Now());
+  };
+  std::vector<kv::KvMemory::Storable> all;
+  while (moving()) wait();
+  memory_.AppendAll(all);
+  // Nothing changes the tree from here on, so that what was found stays true.
+  std::vector<kv::KvMemory::Storable> part;
+  for (const kv::KvMemory::Storable& block : all) {
+    if (clock.Now() >= end || !cold_.IsWriting()) break;
+    if (cold_.Contains(block.facts.id)) continue;
+    ++stats_.judged_blocks;
+    if (!admission_.AdmitAtStop(memory_.UsesOf(block.frame, options_.frame_bytes))) continue;
+    part.push_back(block);
+    if (part.size() < StoringRoom()) continue;
+    Store(part, clock.Now());
+    part.clear();
+    while (StoringRoom() == 0 && moving()) wait();
+  }
+  Store(part, clock.Now());
+  while (moving()) wait();
+  closed_ = true;
+  cold_.Close();
+}
+
+}  // namespace kvist::engine

@@ -1,0 +1,116 @@
+#pragma once
+
+/// @file
+/// What the engine moves between hot memory and the tiers below it: beginnings of texts that come back before their
+/// requests begin, blocks that are written before their frames are wanted, everything that is cached when the engine
+/// stops. Engine thread only. Errors: none; what does not come back is computed. Non-goals: how tiers work
+/// (kv/cold_blocks.h), which blocks are worth it (kv/tier/admission.h).
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/clock.h"
+#include "engine/request.h"
+#include "kv/cold_blocks.h"
+#include "kv/kv_memory.h"
+#include "kv/tier/admission.h"
+#include "sched/step_cost.h"
+
+namespace kvist::engine {
+
+struct TierOptions {
+  uint64_t frame_bytes = 0;
+  double ahead_share = 1.0 / 16;    ///< Of the frames: so many are free or decided about before they are wanted,
+  uint32_t ahead_min = 0;           ///< and not fewer than this.
+  double loading_share = 1.0 / 2;   ///< Of the frames that loads under way may take; one alone may take more.
+  double storing_share = 1.0 / 16;  ///< Of the frames that are being written at once,
+  uint64_t storing_bytes_max = uint64_t{64} << 20;  ///< and not more than this.
+  int64_t stop_ns = 10'000'000'000;                 ///< Given to writing what is cached when the engine stops.
+};
+
+/// Totals since the start.
+struct TierStats {
+  uint64_t fetches = 0;           ///< Texts whose beginning was asked for.
+  uint64_t computed_instead = 0;  ///< Stored beginnings that are sooner computed than read.
+  uint64_t fetched_blocks = 0;    ///< Asked for,
+  uint64_t restored_blocks = 0;   ///< and put to use.
+  int64_t fetch_ns = 0;           ///< Sum over fetches, from asking to having.
+  uint64_t judged_blocks = 0;     ///< That were about to leave memory, or to be kept at the end, and were not stored.
+  uint64_t admitted_blocks = 0;   ///< Of these, written.
+};
+
+/// A fetch that is over.
+struct Fetched {
+  RequestId request;
+  uint32_t blocks = 0;  ///< That are there.
+};
+
+class TierMover {
+ public:
+  /// References outlive it. REQUIRES: `memory` remembers uses (KvMemoryOptions::uses_remembered).
+  TierMover(kv::KvMemory& memory, kv::ColdBlocks& cold, kv::AdmissionPolicy& admission, const TierOptions& options);
+  /// Waits for what is under way, as its frames are in use.
+  ~TierMover();
+
+  /// Whether a waiting request is to wait on, because the beginning of its text is being read, or will be as soon as
+  /// other reads are done. Starts that where it pays.
+  bool HoldsBack(Request& request, const sched::StepCost& cost, TimeNs now);
+  /// The request's place in memory is about to end.
+  void TextEnds(const Request& request, TimeNs now);
+  /// Takes what has come and what is written; decides about blocks that would be given up next.
+  /// @return whether anything changed.
+  bool Turn(TimeNs now);
+  /// Whose reads are done, once each: their requests may begin.
+  std::vector<Fetched> TakeFetched();
+  /// The engine stops: what is cached is stored as far as it is admitted, and time allows. @param clock  of `now`
+  void Close(const Clock& clock);
+
+  /// Frames are on their way to become free, or cached.
+  bool moving() const { return !loads_.empty() || !stores_.empty(); }
+  /// When Turn has something to do, as nobody calls when a tier has done something; kTimeNever = never.
+  TimeNs NextTurn(TimeNs now) const;
+
+  const TierStats& stats() const { return stats_; }
+  std::vector<kv::TierFigures> Figures() const { return cold_.Figures(); }
+
+ private:
+  struct Load {
+    RequestId sequence;  ///< In KvMemory.
+    RequestId request;   ///< May have ended since.
+    std::vector<TokenId> tokens;
+    uint32_t blocks = 0;
+    TimeNs since{0};
+  };
+
+  struct Stored {
+    uint32_t cached_tokens = 0;
+    kv::ColdRun run;
+    std::vector<kv::ContentId> ids;  ///< Of the run.
+  };
+  Stored Find(const Request& request);
+  bool Pays(const Stored& stored, const sched::StepCost& cost);
+  bool Start(Request& request, const Stored& stored, TimeNs now);
+  void FinishLoad(const kv::ColdNews::Load& news, TimeNs now);
+  bool Take(const kv::ColdNews& news, TimeNs now);
+  uint32_t StoringRoom() const;
+  bool StoreAhead(TimeNs now);
+  void Store(std::vector<kv::KvMemory::Storable>& blocks, TimeNs now);
+
+  kv::KvMemory& memory_;
+  kv::ColdBlocks& cold_;
+  kv::AdmissionPolicy& admission_;
+  const TierOptions options_;
+  absl::flat_hash_map<kv::ColdTicket, Load> loads_;
+  absl::flat_hash_map<kv::ColdTicket, std::vector<FrameId>> stores_;
+  absl::flat_hash_map<uint64_t, TenantId> tenants_;  ///< [cache_namespace] whose blocks they are.
+  uint64_t next_load_ = 1;
+  uint32_t storing_ = 0, loading_ = 0;  ///< Frames.
+  TierStats stats_;
+  kv::ColdNews news_;
+  std::vector<Fetched> fetched_;
+  bool closed_ = false;
+};
+
+}  // namespace kvist::engine

@@ -1,0 +1,214 @@
+// Blocks that outlive hot memory and the process: what comes back from a drive, whatever happens to it, gives the
+// tokens that were given without it; and every frame is accounted for.
+
+#include <gtest/gtest.h>
+
+#include "engine/engine_testutil.h"
+#include "kv/tier/sim_disk_testutil.h"
+
+namespace kvist::engine {
+namespace {
+
+/// What a request gets where nothing is ever kept.
+std::vector<TokenId> Expected(const GenerationRequest& request) {
+  return Bench({.reuse = false}).Solo(request).tokens;
+}
+
+GenerationRequest After(const GenerationRequest& first, const std::vector<TokenId>& answer, uint32_t more,
+                        uint64_t seed) {
+  GenerationRequest next = first;
+  next.prompt.insert(next.prompt.end(), answer.begin(), answer.end());
+  const GenerationRequest added = Greedy(more, seed);
+  next.prompt.insert(next.prompt.end(), added.prompt.begin(), added.prompt.end());
+  return next;
+}
+
+TEST(EngineTier, WhatWasComputedBeforeARestartIsReadNotComputed) {
+  for (const std::string_view admission : {"through", "all", "a5"}) {
+    kv::SimDrive drive(1);
+    const GenerationRequest request = Greedy(400, 1);
+    const std::vector<TokenId> expected = Expected(request);
+    EXPECT_EQ(Bench({.disk = drive.Open(), .admission = admission}).Solo(request).tokens, expected);
+    Bench bench({.disk = drive.Open(), .admission = admission});
+    const Answer answer = bench.Solo(request);
+    EXPECT_EQ(answer.tokens, expected) << admission;
+    EXPECT_EQ(answer.usage.cached_tokens, 384u) << admission;  // All full blocks before the last token.
+    EXPECT_EQ(answer.trace->restored_tokens, 384u);
+    EXPECT_EQ(bench.engine().Stats().computed_tokens, 16u + 5u);
+    EXPECT_EQ(bench.engine().Stats().tiers.fetches, 1u);
+    EXPECT_EQ(bench.Solo(request).trace->restored_tokens, 0u);  // It is in memory now.
+    bench.ExpectNoLeak();
+  }
+}
+
+TEST(EngineTier, OnlyWrittenThroughSurvivesAKill) {
+  for (const std::string_view admission : {"through", "a5"}) {
+    kv::SimDrive drive(2);
+    const GenerationRequest request = Greedy(200, 2);
+    {
+      Bench bench({.disk = drive.Open(), .admission = admission});
+      bench.Solo(request);
+      drive.faults.crash_after = drive.operations();  // Nothing that the engine does at its end counts.
+    }
+    drive.Crash(/*power=*/false);
+    Bench bench({.disk = drive.Open(), .admission = admission});
+    EXPECT_EQ(bench.Solo(request).usage.cached_tokens, admission == "through" ? 192u : 0u);
+  }
+}
+
+TEST(EngineTier, AnotherModelsBlocksAndOtherNamespacesAreMisses) {
+  kv::SimDrive drive(3);
+  GenerationRequest request = Greedy(200, 3);
+  request.cache_namespace = 5;
+  Bench({.disk = drive.Open()}).Solo(request);
+  EXPECT_EQ(Bench({.disk = drive.Open(), .fingerprint = 8}).Solo(request).usage.cached_tokens, 0u);
+  EXPECT_EQ(Bench({.kv_type = KvType::kQ8, .disk = drive.Open()}).Solo(request).usage.cached_tokens, 0u);
+  GenerationRequest other = request;
+  other.cache_namespace = 6;
+  Bench bench({.disk = drive.Open()});
+  EXPECT_EQ(bench.Solo(other).usage.cached_tokens, 0u);
+  EXPECT_EQ(bench.Solo(request).usage.cached_tokens, 192u);
+}
+
+TEST(EngineTier, BlocksAreStoredUnderTheirTenant) {
+  kv::SimDrive drive(4);
+  GenerationRequest request = Greedy(100, 4);
+  request.tenant = TenantId{3};
+  Bench bench({.disk = drive.Open()});
+  bench.Solo(request);
+  for (const auto& block : bench.tier().store().List()) EXPECT_EQ(block.facts.origin.tenant, TenantId{3});
+  const auto purged = bench.tier().store().Purge({.tenant = TenantId{3}});
+  ASSERT_TRUE(purged.ok());
+  EXPECT_EQ(*purged, 6u);
+}
+
+TEST(EngineTier, WhatMemoryHadToGiveUpComesBackFromTheDrive) {
+  kv::SimDrive drive(5);
+  Bench bench({.frames = 48, .disk = drive.Open(), .admission = "all"});  // 768 tokens.
+  std::vector<GenerationRequest> requests;
+  std::vector<std::vector<TokenId>> expected;
+  for (uint64_t i = 0; i < 4; ++i) {
+    requests.push_back(Greedy(400, 10 + i));
+    expected.push_back(Expected(requests.back()));
+    EXPECT_EQ(bench.Solo(requests.back()).tokens, expected.back());
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Answer answer = bench.Solo(requests[i]);
+    EXPECT_EQ(answer.tokens, expected[i]) << i;
+    EXPECT_GE(answer.usage.cached_tokens, 384u) << i;
+  }
+  EXPECT_GT(bench.engine().Stats().tiers.restored_blocks, 60u);
+  bench.ExpectNoLeak();
+}
+
+TEST(EngineTier, TextsWithPartsDroppedComeBackToo) {
+  kv::SimDrive drive(6);
+  GenerationRequest request = Greedy(300, 6);
+  request.ops = {{.at = 150, .begin = 20, .end = 90}, {.at = 260, .begin = 100, .end = 200, .reposition = false}};
+  const std::vector<TokenId> expected = Expected(request);
+  Bench({.disk = drive.Open()}).Solo(request);
+  Bench bench({.disk = drive.Open()});
+  const Answer answer = bench.Solo(request);
+  EXPECT_EQ(answer.tokens, expected);
+  EXPECT_EQ(answer.usage.cached_tokens, 288u);
+  GenerationRequest plain = request;  // The same tokens with another history are other blocks.
+  plain.ops.clear();
+  EXPECT_LE(bench.Solo(plain).usage.cached_tokens, 150u);
+  EXPECT_EQ(bench.Solo(plain).tokens, Expected(plain));
+  bench.ExpectNoLeak();
+}
+
+TEST(EngineTier, ADriveSlowerThanComputingIsNotAsked) {
+  kv::SimDrive drive(7);
+  const GenerationRequest request = Greedy(400, 7);
+  Bench({.disk = drive.Open()}).Solo(request);
+  Bench bench({.disk = drive.Open(), .read_bytes_per_s = 1e3});
+  EXPECT_EQ(bench.Solo(request).usage.cached_tokens, 0u);
+  EXPECT_EQ(bench.engine().Stats().tiers.computed_instead, 1u);
+}
+
+TEST(EngineTier, WhoIsCancelledWhileItsTextIsReadLeavesItToOthers) {
+  kv::SimDrive drive(8);
+  const GenerationRequest request = Greedy(400, 8);
+  const std::vector<TokenId> expected = Expected(request);
+  Bench({.disk = drive.Open()}).Solo(request);
+  for (int turns = 0; turns < 4; ++turns) {
+    Bench bench({.disk = drive.Open()});
+    const RequestId first = bench.Submit(request);
+    for (int i = 0; i < turns; ++i) bench.Turn();
+    bench.engine().Cancel(first);
+    const RequestId second = bench.Submit(request);
+    bench.Finish();
+    EXPECT_EQ(bench.Of(first).finish, FinishReason::kCancelled);
+    EXPECT_EQ(bench.Of(second).tokens, expected) << turns;
+    EXPECT_GE(bench.Of(second).usage.cached_tokens, 384u) << turns;
+    bench.ExpectNoLeak();
+  }
+}
+
+TEST(EngineTier, AnEngineThatGoesWhileBlocksAreReadWaitsForThem) {
+  kv::SimDrive drive(9);
+  const GenerationRequest request = Greedy(400, 9);
+  Bench({.disk = drive.Open()}).Solo(request);
+  Bench bench({.disk = drive.Open()});
+  bench.Submit(request);
+  bench.Turn();
+}
+
+/// Two conversations of several turns and some single questions on a small pool, with restarts in between, on a drive
+/// that does what it likes: answers are those of a server without any memory.
+void Torment(uint64_t seed) {
+  SCOPED_TRACE(seed);
+  Prng prng(seed);
+  kv::SimDrive drive(seed);
+  const std::string_view admissions[] = {"through", "all", "a5"};
+  std::vector<GenerationRequest> texts = {Greedy(150, seed), Greedy(90, seed + 1)};
+  std::vector<std::vector<TokenId>> answers;
+  for (const GenerationRequest& text : texts) answers.push_back(Expected(text));
+  for (int life = 0; life < 3; ++life) {
+    drive.faults = {};
+    double* const chances[] = {&drive.faults.torn_write,  &drive.faults.misdirected_write, &drive.faults.lost_write,
+                               &drive.faults.flipped_bit, &drive.faults.flipped_read,      &drive.faults.short_read,
+                               &drive.faults.read_error,  &drive.faults.write_error,       &drive.faults.sync_error,
+                               &drive.faults.name_error};
+    for (double* chance : chances) {
+      if (prng.Below(3) == 0) *chance = 0.3 * prng.Uniform();
+    }
+    if (prng.Below(4) == 0) drive.faults.room_bytes = prng.Below(8 << 20);
+    if (prng.Below(3) == 0) drive.faults.crash_after = drive.operations() + prng.Below(60);
+    {
+      Bench bench({.frames = static_cast<uint32_t>(24 + prng.Below(30)),
+                   .disk = drive.Open(),
+                   .admission = admissions[prng.Below(3)]});
+      for (int round = 0; round < 3; ++round) {
+        std::vector<RequestId> ids;
+        std::vector<size_t> of;
+        for (size_t i = 0; i < texts.size(); ++i) {
+          if (prng.Below(3) == 0) continue;
+          of.push_back(i);
+          ids.push_back(bench.Submit(texts[i]));
+          if (prng.Below(4) == 0) bench.Turn();
+        }
+        bench.engine().Cancel(bench.Submit(Greedy(200, prng.Next())));
+        bench.Submit(Greedy(static_cast<uint32_t>(20 + prng.Below(200)), prng.Next()));
+        bench.Finish();
+        for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(bench.Of(ids[i]).tokens, answers[of[i]]);
+        const size_t grown = prng.Below(texts.size());
+        if (texts[grown].prompt.size() < 300) {
+          texts[grown] = After(texts[grown], answers[grown], 20, prng.Next());
+          answers[grown] = Expected(texts[grown]);
+        }
+      }
+      bench.ExpectNoLeak();
+      if (prng.Below(2) == 0) drive.faults.crash_after = drive.operations();
+    }
+    drive.Crash(/*power=*/prng.Below(2) == 0);
+  }
+}
+
+TEST(EngineTier, WhateverTheDriveDoesAnswersAreRightAndFramesAddUp) {
+  for (uint64_t seed = 1; seed <= 12; ++seed) Torment(seed);
+}
+
+}  // namespace
+}  // namespace kvist::engine

@@ -1,0 +1,53 @@
+// The engine's part in tiers below hot memory: when it looks at them, who waits for them.
+
+#include <algorithm>
+
+#include "engine/engine.h"
+
+namespace kvist::engine {
+namespace {
+
+/// Figures of tiers are of so long ago at most.
+constexpr int64_t kTierFiguresNs = 200'000'000;
+
+}  // namespace
+
+void Engine::SetColdBlocks(kv::ColdBlocks* cold, kv::AdmissionPolicy* admission, TierOptions options) {
+  // A step takes all of its frames at once.
+  options.ahead_min = std::max(options.ahead_min, kv::BlocksFor(executor_.Limits().tokens_per_step_max));
+  tiers_.emplace(memory_, *cold, *admission, options);
+  work_.tier_figures = tiers_->Figures();
+  PublishStats();
+}
+
+bool Engine::TurnTiers() {
+  if (!tiers_) return false;
+  const TimeNs now = clock_.Now();
+  const bool worked = tiers_->Turn(now);
+  for (const Fetched& fetched : tiers_->TakeFetched()) {
+    Request* request = FindRequest(fetched.request);
+    if (request == nullptr) continue;
+    request->fetch = Request::Fetch::kOver;
+    request->trace.restored_tokens += fetched.blocks * kv::kBlockTokens;
+    request->trace.EndRestore(now);
+  }
+  work_.tiers = tiers_->stats();
+  if (now >= tier_figures_due_) {
+    tier_figures_due_ = now + kTierFiguresNs;
+    work_.tier_figures = tiers_->Figures();
+  }
+  return worked;
+}
+
+/// Whether a waiting request waits on for blocks from below.
+bool Engine::HeldByTier(Request& request, TimeNs now) {
+  if (!tiers_ || !tiers_->HoldsBack(request, step_time_.cost(), now)) return false;
+  request.trace.BeginRestore(now);
+  return true;
+}
+
+TimeNs Engine::NextDeadline() const {
+  return std::min(memory_.NextExpiry(), tiers_ ? tiers_->NextTurn(clock_.Now()) : kTimeNever);
+}
+
+}  // namespace kvist::engine

@@ -1,0 +1,87 @@
+// Blocks that come from lower tiers, and those that go there.
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "kv/kv_memory.h"
+
+namespace kvist::kv {
+
+uint32_t KvMemory::CachedTokens(uint64_t cache_namespace, std::span<const TokenId> tokens,
+                                std::span<const CacheOp> ops) {
+  const NodeId root = tree_.Root(cache_namespace);
+  tree_.Anchor(root);
+  const uint32_t found = FindUsable(root, {tokens, ops}).tokens;
+  tree_.Unanchor(root);
+  return found;
+}
+
+bool KvMemory::BeginLoad(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens,
+                         std::span<const CacheOp> ops, std::vector<FrameId>& frames) {
+  KVIST_CHECK(options_.reuse && tokens.size() % kBlockTokens == 0);
+  Sequence& sequence = OpenSequence(id, cache_namespace, ops);
+  sequence.tail = spans_.Open();  // Nobody's: whoever finds the blocks is told that no request of now computed them.
+  const uint32_t cached = FindUsable(sequence.anchor, {tokens, ops}).tokens;
+  StartOn(sequence, tokens.first(cached), nullptr);
+  PlacePieces(sequence);
+  const uint32_t blocks = BlocksFor(tokens.size() - cached);
+  if (blocks == 0 || blocks > AvailableFrames()) {
+    End(id);
+    return false;
+  }
+  for (uint32_t block = 0; block < blocks; ++block) {
+    const std::optional<FrameId> frame = TakeFrame(sequence.tail, block);
+    KVIST_CHECK(frame.has_value());
+    spans_.Append(sequence.tail, *frame);
+    pool_.BeginLoading(*frame);
+    frames.push_back(*frame);
+  }
+  return true;
+}
+
+void KvMemory::EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t blocks, TimeNs now) {
+  const Sequence& sequence = SequenceOf(id);
+  for (uint32_t block = 0; block < spans_.BlocksOf(sequence.tail); ++block) {
+    pool_.EndTransfer(spans_.FrameOf(sequence.tail, block), /*keep=*/false);
+  }
+  const uint32_t end = sequence.live.tokens() + blocks * kBlockTokens;
+  while (sequence.live.tokens() < end) {
+    const uint32_t begin = sequence.live.tokens();
+    Commit(id, tokens.subspan(begin, std::min(end - begin, TokensUntilOp(id))));
+  }
+  End(id, {.now = now});
+}
+
+void KvMemory::AppendStorable(FrameId frame, std::vector<Storable>& out) const {
+  if (frame == kNoFrame || IsPageTable(frame) || !tree_.Contains(frame) || pool_.InTransfer(frame)) return;
+  PrefixTree::BlockFacts facts = tree_.Describe(frame);
+  if (facts.tokens.size() == kBlockTokens) out.push_back({frame, facts});  // What is not full is not found by others.
+}
+
+void KvMemory::AppendOldest(uint32_t count, std::vector<Storable>& out) const {
+  std::vector<FrameId> frames;
+  pool_.AppendOldest(
+      count, [&](FrameId frame) { return !uses_.IsJudged(frame); }, frames);
+  for (const FrameId frame : frames) AppendStorable(frame, out);
+}
+
+void KvMemory::AppendText(RequestId id, std::vector<Storable>& out) const {
+  std::vector<PrefixTree::PathBlock> path;
+  tree_.AppendPath(SequenceOf(id).anchor, path);
+  for (auto block = path.rbegin(); block != path.rend(); ++block) AppendStorable(block->frame, out);
+}
+
+void KvMemory::AppendAll(std::vector<Storable>& out) const {
+  for (const PrefixTree::NodeView& node : tree_.Nodes()) {
+    for (uint32_t block = 0; block < node.blocks + node.holes; ++block) {
+      AppendStorable(tree_.FrameOf({node.node, 0}, block), out);
+    }
+  }
+}
+
+void KvMemory::EndStore(FrameId frame) {
+  pool_.EndTransfer(frame, /*keep=*/tree_.Contains(frame));
+  ForgetDoomed();
+}
+
+}  // namespace kvist::kv

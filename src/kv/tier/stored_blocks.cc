@@ -1,0 +1,104 @@
+#include "kv/tier/stored_blocks.h"
+
+#include <numeric>
+
+namespace kvist::kv {
+namespace {
+
+/// From the first request to the first answer, whatever is read.
+constexpr double kStartNs = 200e3;
+/// Reads of less say little about the rate.
+constexpr uint64_t kLearnBytesMin = uint64_t{4} << 20;
+/// Weight of one more read in the rate.
+constexpr double kRecent = 0.25;
+
+}  // namespace
+
+StoredBlocks::StoredBlocks(std::unique_ptr<BlockStore> store, const FrameArena& arena,
+                           const StoredBlocksOptions& options)
+    : store_(std::move(store)), arena_(arena), options_(options), read_bytes_per_s_(options.read_bytes_per_s) {}
+
+ColdRun StoredBlocks::Lookup(std::span<const ContentId> ids) {
+  const StoredRun run = store_->Lookup(ids);
+  return {.blocks = run.blocks, .bytes = run.record_bytes};
+}
+
+double StoredBlocks::LoadNs(const ColdRun& run) const {
+  return kStartNs + static_cast<double>(run.bytes) / read_bytes_per_s_ * 1e9;
+}
+
+ColdTicket StoredBlocks::Load(std::span<const ColdRead> blocks, TimeNs now) {
+  std::vector<BlockRead> reads;
+  std::vector<ContentId> ids;
+  for (const ColdRead& block : blocks) {
+    reads.push_back({.id = block.id, .into = BytesOf(block.frame), .tokens = block.tokens});
+    ids.push_back(block.id);
+  }
+  store_->Touch(ids);
+  const StoreTicket ticket = store_->Read(reads);
+  readings_[ticket] = {.bytes = blocks.size() * arena_.frame_bytes(), .since = now, .alone = readings_.empty()};
+  return {ticket.value};
+}
+
+ColdTicket StoredBlocks::Store(std::span<const ColdWrite> blocks, TimeNs /*now*/) {
+  std::vector<BlockWrite> writes;
+  for (const ColdWrite& block : blocks) {
+    writes.push_back({.id = block.id,
+                      .parent = block.parent,
+                      .origin = {.fingerprint = options_.fingerprint,
+                                 .cache_namespace = block.cache_namespace,
+                                 .tenant = block.tenant,
+                                 .codec = options_.codec},
+                      .ops_signature = block.ops_signature,
+                      .tokens = block.tokens,
+                      .payload = BytesOf(block.frame)});
+  }
+  return {store_->Write(writes).value};
+}
+
+void StoredBlocks::Learn(const Reading& reading, TimeNs now) {
+  if (!reading.alone || !readings_.empty() || reading.bytes < kLearnBytesMin || now <= reading.since) return;
+  const double rate = static_cast<double>(reading.bytes) / Seconds(now - reading.since);
+  read_bytes_per_s_ += (rate - read_bytes_per_s_) * kRecent;
+}
+
+void StoredBlocks::Poll(TimeNs now, ColdNews& out, bool wait) {
+  store_->Poll(news_, wait);
+  for (ReadNews& read : news_.reads) {
+    if (!read.done) continue;
+    const auto reading = readings_.extract(read.ticket);
+    if (read.missing.empty()) Learn(reading.mapped(), now);
+    out.loads.push_back({.ticket = {read.ticket.value}, .missing = std::move(read.missing)});
+  }
+  for (const WriteNews& write : news_.writes) out.stores.push_back({write.ticket.value});
+  news_.reads.clear();
+  news_.writes.clear();
+}
+
+std::vector<TierFigures> StoredBlocks::Figures() const {
+  const StoreFigures figures = store_->Figures();
+  const StoreStats& totals = figures.totals;
+  const auto of = [&](ReadFault fault) { return totals.missing[static_cast<size_t>(fault)]; };
+  const uint64_t missing = std::accumulate(totals.missing.begin(), totals.missing.end(), uint64_t{0});
+  return {{.name = "drive",
+           .state = std::string(StoreStateName(figures.state)),
+           .reason = figures.reason,
+           .blocks = figures.blocks,
+           .bytes = figures.used_bytes,
+           .bytes_max = figures.size_max,
+           .lookup_blocks = totals.lookup_blocks,
+           .hit_blocks = totals.hit_blocks,
+           .read_blocks = totals.read_blocks,
+           .read_bytes = totals.read_bytes,
+           .missing_blocks = missing,
+           .stored_blocks = totals.stored_blocks,
+           .stored_bytes = totals.stored_bytes,
+           .refused_blocks = totals.refused_blocks,
+           .evicted_blocks = totals.evicted_blocks,
+           .faults = missing - of(ReadFault::kAbsent) - of(ReadFault::kError) + totals.read_errors +
+                     totals.write_errors + totals.sync_errors,
+           .drive_read_bytes = totals.drive_read_bytes,
+           .drive_written_bytes = totals.drive_written_bytes}};
+}
+
+}  // namespace kvist::kv
