@@ -3,11 +3,14 @@
 
   waste.py mooncake_conversation.jsonl azure_2023_conv.csv ...
 
+Prints one JSON object per trace, shape and size of pages.
+
 Blocks of 16 tokens hold all layers. Pages of the system (vAttention) belong to one layer's keys or values of one request, so
 each request ends with a partly used page in each of them. Nothing is shared here; sharing would make blocks better still.
 """
 import csv
 import json
+import os
 import sys
 
 BLOCK_TOKENS = 16
@@ -15,7 +18,7 @@ SHAPES = {  # bytes of a token's keys (or values) in one layer, f16
     "llama-3.2-1b": 8 * 64 * 2,
     "llama-3-8b": 8 * 128 * 2,
 }
-PAGES = {"64 KiB": 64 << 10, "2 MiB": 2 << 20}
+PAGES = {"64KiB": 64 << 10, "2MiB": 2 << 20}
 
 
 def lengths(path):
@@ -33,13 +36,14 @@ def up(value, unit):
 def main():
     for path in sys.argv[1:]:
         tokens = lengths(path)
-        print(f"{path}: {len(tokens)} requests, {sum(tokens) / len(tokens):.0f} tokens each")
+        of = {"trace": os.path.basename(path), "requests": len(tokens), "tokens_each": round(sum(tokens) / len(tokens))}
         blocks = 1 - sum(tokens) / sum(up(t, BLOCK_TOKENS) for t in tokens)
-        print(f"  blocks of {BLOCK_TOKENS} tokens: {100 * blocks:.2f} %")
+        print(json.dumps(of | {"pages": "blocks", "tokens": BLOCK_TOKENS, "waste": round(blocks, 6)}))
         for shape, token_bytes in SHAPES.items():
             for name, page in PAGES.items():
                 taken = sum(up(t * token_bytes, page) for t in tokens)
-                print(f"  {shape}, pages of {name} ({page // token_bytes} tokens): {100 * (1 - sum(tokens) * token_bytes / taken):.2f} %")
+                waste = 1 - sum(tokens) * token_bytes / taken
+                print(json.dumps(of | {"pages": name, "model": shape, "tokens": page // token_bytes, "waste": round(waste, 6)}))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ namespace kvist::cli {
 void AddBatch(CLI::App& app, int& exit_code);
 void AddBench(CLI::App& app, int& exit_code);
 void AddBenchServe(CLI::App& app, int& exit_code);
+void AddClaims(CLI::App& app, int& exit_code);
 void AddConfig(CLI::App& app, int& exit_code);
 void AddCost(CLI::App& app, int& exit_code);
 void AddEval(CLI::App& app, int& exit_code);

@@ -18,10 +18,8 @@ constexpr double kWidth = 360, kHeight = 230, kLeft = 46, kRight = 350, kTop = 1
 constexpr size_t kPointsMax = 1500;
 
 constexpr std::string_view kStyle = R"(
-:root{color-scheme:light dark;--ink:#1b1f24;--dim:#5c6570;--line:#d5dae0;--ground:#fff;--one:#0b62b5}
-@media(prefers-color-scheme:dark){:root{--ink:#e8ebee;--dim:#a3adb8;--line:#3a424b;--ground:#14181c;--one:#6db3ff}}
-*{box-sizing:border-box}
-body{margin:0 auto;max-width:1100px;padding:1rem;font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--ground)}
+:root{--one:#0b62b5}
+@media(prefers-color-scheme:dark){:root{--one:#6db3ff}}
 h1{font-size:1.4rem;margin:.2rem 0}h2{font-size:1.1rem;margin:1.6rem 0 .4rem}
 p{margin:.3rem 0}.dim{color:var(--dim)}
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(9.5rem,1fr));gap:.6rem;padding:0;list-style:none}
@@ -246,13 +244,10 @@ std::string Faults(const LoadReport& report) {
 
 std::string LoadHtml(const LoadReport& report) {
   const LoadFigures& all = report.summary.all;
-  std::string out =
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>Load test</title><style>";
-  out += kStyle;
-  out += fmt::format("</style></head><body><main><h1>Load test of {}</h1><p class=\"dim\">{}{}{:.1f} s{}</p>\n",
-                     EscapeMarkup(report.url), EscapeMarkup(report.model), report.model.empty() ? "" : ", ",
-                     report.summary.duration_s, report.result.interrupted ? ", interrupted" : "");
+  std::string out = HtmlHead("Load test", kStyle);
+  out += fmt::format("<main><h1>Load test of {}</h1><p class=\"dim\">{}{}{:.1f} s{}</p>\n", EscapeMarkup(report.url),
+                     EscapeMarkup(report.model), report.model.empty() ? "" : ", ", report.summary.duration_s,
+                     report.result.interrupted ? ", interrupted" : "");
   out += Figures(report);
   out += "<h2>Plots</h2><div class=\"plots\">\n";
   using Values = std::vector<double>;

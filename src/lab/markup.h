@@ -12,4 +12,8 @@ namespace kvist::lab {
 /// place for them.
 std::string EscapeMarkup(std::string_view text);
 
+/// The beginning of a page, up to <body>: title, and a style for light and dark (variables --ink, --dim, --line and
+/// --ground) before `style`.
+std::string HtmlHead(std::string_view title, std::string_view style);
+
 }  // namespace kvist::lab

@@ -19,7 +19,7 @@ namespace {
 constexpr std::chrono::milliseconds kPollEvery(20);
 constexpr std::chrono::seconds kGraceAfterTerm(5);
 
-absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv) {
+absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, const std::string& output) {
   std::vector<char*> arguments;
   arguments.reserve(argv.size() + 1);
   for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
@@ -27,7 +27,11 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  if (output.empty()) {
+    posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  } else {
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  }
   pid_t pid = 0;
   const int error = posix_spawnp(&pid, arguments[0], &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
@@ -37,9 +41,10 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv) {
 
 }  // namespace
 
-absl::StatusOr<int> RunProgram(const std::vector<std::string>& argv, const std::function<bool()>& keep_going) {
+absl::StatusOr<int> RunProgram(const std::vector<std::string>& argv, const std::function<bool()>& keep_going,
+                               const std::string& output) {
   KVIST_CHECK(!argv.empty());
-  KVIST_ASSIGN_OR_RETURN(const pid_t pid, Spawn(argv));
+  KVIST_ASSIGN_OR_RETURN(const pid_t pid, Spawn(argv, output));
   using Clock = std::chrono::steady_clock;
   bool told_to_end = false;
   Clock::time_point kill_at = Clock::time_point::max();
