@@ -98,6 +98,10 @@ std::string ChoiceText(const json::value& choice) {
     text += fmt::format("  dropped    {} tokens were out of the view\n", dropped);
   }
   text += ReusedText(choice);
+  if (const uint64_t restored = CountAt(choice, "/restored/tokens"); restored > 0) {
+    text += fmt::format("  restored   {} of the reused tokens were read from below memory, in {}\n", restored,
+                        Duration(NumberAt(choice, "/restored/waited_ms")));
+  }
   if (CountAt(choice, "/leader/tokens") > 0) {
     text += fmt::format("  waited     {} for {} to read {} tokens that both begin with\n",
                         Duration(NumberAt(choice, "/leader/waited_ms")),

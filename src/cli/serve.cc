@@ -19,6 +19,7 @@
 #include "cli/model_flags.h"
 #include "cli/ranges.h"
 #include "cli/served_model.h"
+#include "cli/tier_flags.h"
 #include "modelfile/chat_prompt.h"
 #include "platform/anonymous_memory.h"
 #include "runtime/runtime.h"
@@ -34,6 +35,7 @@ constexpr uint64_t kBodyBytesMax = uint64_t{1} << 30;  // What Tokenizer::Encode
 
 struct ServeFlags {
   ModelFlags model;
+  TierFlags tiers;
   serve::ServerOptions server;
   std::string served_name, body_max, log_level = "info", log_format = "text";
   std::vector<std::string> api_keys;
@@ -92,6 +94,7 @@ absl::Status Resolve(ServeFlags& flags) {
   options.first_token_ns = static_cast<int64_t>(flags.first_token_ms * 1e6);
   options.next_token_ns = static_cast<int64_t>(flags.next_token_ms * 1e6);
   options.cache_notice = LogCache;
+  KVIST_RETURN_IF_ERROR(ResolveTiers(flags.tiers, options));
   flags.model.advise = [](std::string_view kind, std::string_view text) {
     spdlog::log(kind == "warning" ? spdlog::level::warn : spdlog::level::info, "{}", text);
   };
@@ -133,6 +136,7 @@ absl::Status Serve(ServeFlags& flags) {
                std::string(runtime->executor->Name()));
   LogLoading(*runtime);
   LogMemory(*runtime, free_bytes);
+  LogTiers(*runtime, flags.model.runtime.tiers.folder);
   spdlog::info("listening on {} (chat page; API at {}/v1)", server->url(), server->url());
   if (flags.json) {
     const boost::json::object ready = {{"event", "ready"},
@@ -215,6 +219,7 @@ void AddEngineFlags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--pin-share", options.pin_share, "Share of KV memory that requests may pin")
       ->check(Number(0, 1))
       ->capture_default_str();
+  AddTierFlags(command, flags.tiers);
   command.add_flag("--no-cache", flags.no_reuse, "Do not keep keys and values of finished requests for later prompts");
 }
 

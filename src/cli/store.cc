@@ -20,6 +20,7 @@
 #include "platform/disk_calibration.h"
 #include "platform/partial_file.h"
 #include "platform/real_disk.h"
+#include "serve/tenants.h"
 
 namespace kvist::cli {
 namespace {
@@ -229,8 +230,10 @@ absl::StatusOr<std::optional<T>> ParseNumber(const std::string& text, const char
 
 absl::Status Purge(const StoreFlags& flags) {
   kv::PurgeFilter filter;
-  KVIST_ASSIGN_OR_RETURN(const std::optional<uint32_t> tenant, ParseNumber<uint32_t>(flags.tenant, "--tenant", 10));
-  if (tenant) filter.tenant = TenantId{*tenant};
+  if (!flags.tenant.empty()) {
+    const absl::StatusOr<std::optional<uint32_t>> number = ParseNumber<uint32_t>(flags.tenant, "--tenant", 10);
+    filter.tenant = TenantId{number.ok() ? **number : serve::TenantKey(flags.tenant)};
+  }
   KVIST_ASSIGN_OR_RETURN(filter.cache_namespace, ParseNumber<uint64_t>(flags.cache_namespace, "--namespace", 16));
   KVIST_ASSIGN_OR_RETURN(filter.fingerprint, ParseNumber<uint64_t>(flags.fingerprint, "--model", 16));
   const bool chosen = filter.tenant || filter.cache_namespace || filter.fingerprint;
@@ -334,7 +337,7 @@ void AddStore(CLI::App& app, int& exit_code) {
   add("gc", "Puts half-empty segments together; no server may be writing", Collect)
       ->add_option("--size", flags->size, "Gives segments up until the store is no larger, such as 10GiB");
   CLI::App* purge = add("purge", "Removes blocks for good; no server may be writing", Purge);
-  purge->add_option("--tenant", flags->tenant, "Of this tenant (a number, as ls shows it)");
+  purge->add_option("--tenant", flags->tenant, "Of this tenant: its name, or its number as ls shows it");
   purge->add_option("--namespace", flags->cache_namespace, "Of this namespace (hexadecimal)");
   purge->add_option("--model", flags->fingerprint, "Of the model with this fingerprint (hexadecimal)");
   purge->add_flag("--all", flags->all, "All of them");

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "engine/engine_tier.h"
 
 namespace kvist::engine {
 namespace {
@@ -87,6 +88,7 @@ void Engine::Snapshot(RequestId id, std::function<void(std::optional<Capsule>)> 
 
 MemorySnapshot Engine::TakeMemorySnapshot(SnapshotDetail detail) const {
   MemorySnapshot snapshot{.figures = memory_.Figures(), .now = clock_.Now(), .nodes = {}, .requests = {}};
+  if (tiers_) snapshot.tiers = tiers_->Figures();
   if (detail == SnapshotDetail::kWithNodes) snapshot.nodes = memory_.Describe();
   for (const auto* list : {&running_, &waiting_}) {
     for (const auto& request : *list) {

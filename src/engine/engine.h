@@ -20,12 +20,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "base/clock.h"
-#include "engine/engine_tier.h"
 #include "engine/generation.h"
 #include "engine/memory_snapshot.h"
 #include "engine/metering.h"
 #include "engine/request.h"
 #include "engine/step_log.h"
+#include "engine/tier_figures.h"
+#include "kv/cold_blocks.h"
 #include "kv/kv_memory.h"
 #include "modelfile/tokenizer.h"
 #include "sched/busy_share.h"
@@ -35,7 +36,13 @@
 #include "sched/wait_estimate.h"
 #include "step/executor.h"
 
+namespace kvist::kv {
+class AdmissionPolicy;
+}
+
 namespace kvist::engine {
+
+class TierMover;
 
 struct EngineOptions {
   uint32_t waiting_max = 1024;  ///< Requests not yet started; more are refused.
@@ -139,6 +146,7 @@ class Engine {
   void TraceStep(Request& request, const step::StepResult& result, const step::Slice& slice);
   std::shared_ptr<const RequestTrace> TraceAtEnd(const Request& request) const;
   bool TurnTiers();
+  uint32_t FramesLeft() const;
   bool HeldByTier(Request& request, TimeNs now);
   bool YieldPins(const Request& request);
   void EndMemory(Request& request, bool may_pin);
@@ -183,7 +191,7 @@ class Engine {
   const Clock& clock_;
   const EngineOptions options_;
   MeterBook* book_ = nullptr;
-  std::optional<TierMover> tiers_;
+  std::unique_ptr<TierMover> tiers_;
   uint32_t context_tokens_max_;
 
   // Engine thread only.

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "engine/engine_tier.h"
 
 namespace kvist::engine {
 

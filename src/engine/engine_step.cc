@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "engine/engine.h"
+#include "engine/engine_tier.h"
 
 namespace kvist::engine {
 
@@ -114,6 +115,7 @@ void Engine::TellProgress(Request& request) {
 }
 
 void Engine::Preempt(Request& request) {
+  if (tiers_) tiers_->TextIsPreempted(request, step_time_.cost());
   EndMemory(request, /*may_pin=*/false);
   request.lost_tokens = std::exchange(request.computed, 0);
   request.fetch = Request::Fetch::kUnasked;  // What it loses meanwhile may be stored.

@@ -49,7 +49,7 @@ bool TierMover::Pays(const Stored& stored, const sched::StepCost& cost) {
          cold_.LoadNs(stored.run) < cost.PromptNs(stored.run.blocks * kv::kBlockTokens, stored.cached_tokens);
 }
 
-bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, TimeNs now) {
+bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, uint32_t frames_free, TimeNs now) {
   switch (request.fetch) {
     case Request::Fetch::kOver:
       return false;
@@ -71,8 +71,8 @@ bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, TimeNs 
   }
   const auto bound = static_cast<uint32_t>(options_.loading_share * memory_.frames_count());
   if (loading_ > 0 && loading_ + request.fetch_blocks > bound) return true;
-  // Without frames for it the request could not run either.
-  if (request.fetch_blocks > memory_.AvailableFrames()) return false;
+  // Policies admit who has room for all that is known of it; until then its blocks would take the room of others.
+  if (kv::BlocksFor(request.known()) - request.blocks_spared > frames_free) return false;
   const Stored stored = Find(request);  // Much may have changed since.
   if (!Pays(stored, cost) || !Start(request, stored, now)) request.fetch = Request::Fetch::kOver;
   return request.fetch == Request::Fetch::kUnderWay;
@@ -167,8 +167,9 @@ bool TierMover::StoreAhead(TimeNs now) {
     if (kept == room) break;
     memory_.SetJudged(block.frame);
     if (cold_.Contains(block.facts.id)) continue;
-    ++stats_.judged_blocks;
-    if (admission_.Admit(memory_.UsesOf(block.frame, options_.frame_bytes))) blocks[kept++] = block;
+    const bool awaited = memory_.IsAwaited(block.frame);
+    ++(awaited ? stats_.swapped_blocks : stats_.judged_blocks);
+    if (awaited || admission_.Admit(memory_.UsesOf(block.frame, options_.frame_bytes))) blocks[kept++] = block;
   }
   blocks.resize(kept);
   if (blocks.empty()) return false;
@@ -181,7 +182,7 @@ bool TierMover::StoreAhead(TimeNs now) {
 void TierMover::TextEnds(const Request& request, TimeNs now) {
   if (closed_) return;
   if (tenants_.size() >= kNamespacesMax) tenants_.clear();  // What is theirs from now on is nobody's: never wrong.
-  tenants_.insert_or_assign(request.input.cache_namespace, request.input.tenant);
+  tenants_.insert_or_assign(request.input.cache_namespace, TenantId{request.input.tenant_key});
   if (!admission_.at_once() || !cold_.IsWriting()) return;
   std::vector<kv::KvMemory::Storable> blocks;
   memory_.AppendText(request.id, blocks);
@@ -191,6 +192,16 @@ void TierMover::TextEnds(const Request& request, TimeNs now) {
     return !admission_.Admit(memory_.UsesOf(block.frame, options_.frame_bytes));
   });
   Store(blocks, now);
+}
+
+void TierMover::TextIsPreempted(const Request& request, const sched::StepCost& cost) {
+  if (admission_.at_once() || !cold_.IsWriting()) return;
+  std::vector<kv::KvMemory::Storable> blocks;
+  memory_.AppendText(request.id, blocks);
+  const auto count = static_cast<uint32_t>(blocks.size());
+  const double read_ns = cold_.LoadNs({.blocks = count, .bytes = count * options_.frame_bytes});
+  if (count == 0 || read_ns >= cost.PromptNs(count * kv::kBlockTokens, 0)) return;
+  for (const kv::KvMemory::Storable& block : blocks) memory_.SetAwaited(block.frame);
 }
 
 void TierMover::Store(std::vector<kv::KvMemory::Storable>& blocks, TimeNs now) {

@@ -13,33 +13,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "engine/request.h"
+#include "engine/tier_figures.h"
 #include "kv/cold_blocks.h"
 #include "kv/kv_memory.h"
 #include "kv/tier/admission.h"
 #include "sched/step_cost.h"
 
 namespace kvist::engine {
-
-struct TierOptions {
-  uint64_t frame_bytes = 0;
-  double ahead_share = 1.0 / 16;    ///< Of the frames: so many are free or decided about before they are wanted,
-  uint32_t ahead_min = 0;           ///< and not fewer than this.
-  double loading_share = 1.0 / 2;   ///< Of the frames that loads under way may take; one alone may take more.
-  double storing_share = 1.0 / 16;  ///< Of the frames that are being written at once,
-  uint64_t storing_bytes_max = uint64_t{64} << 20;  ///< and not more than this.
-  int64_t stop_ns = 10'000'000'000;                 ///< Given to writing what is cached when the engine stops.
-};
-
-/// Totals since the start.
-struct TierStats {
-  uint64_t fetches = 0;           ///< Texts whose beginning was asked for.
-  uint64_t computed_instead = 0;  ///< Stored beginnings that are sooner computed than read.
-  uint64_t fetched_blocks = 0;    ///< Asked for,
-  uint64_t restored_blocks = 0;   ///< and put to use.
-  int64_t fetch_ns = 0;           ///< Sum over fetches, from asking to having.
-  uint64_t judged_blocks = 0;     ///< That were about to leave memory, or to be kept at the end, and were not stored.
-  uint64_t admitted_blocks = 0;   ///< Of these, written.
-};
 
 /// A fetch that is over.
 struct Fetched {
@@ -55,10 +35,15 @@ class TierMover {
   ~TierMover();
 
   /// Whether a waiting request is to wait on, because the beginning of its text is being read, or will be as soon as
-  /// other reads are done. Starts that where it pays.
-  bool HoldsBack(Request& request, const sched::StepCost& cost, TimeNs now);
+  /// other reads are done. Starts that where it pays, and where the request will find room for all of its text.
+  /// @param frames_free  that nobody who runs needs
+  bool HoldsBack(Request& request, const sched::StepCost& cost, uint32_t frames_free, TimeNs now);
   /// The request's place in memory is about to end.
   void TextEnds(const Request& request, TimeNs now);
+  /// The same of a request that will be back: what it has is written before it leaves memory, where reading that will
+  /// be sooner done than computing it again. (P44, FastSwitch: only what is not stored yet moves, and only when it
+  /// must.)
+  void TextIsPreempted(const Request& request, const sched::StepCost& cost);
   /// Takes what has come and what is written; decides about blocks that would be given up next.
   /// @return whether anything changed.
   bool Turn(TimeNs now);

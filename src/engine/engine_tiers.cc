@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/engine.h"
+#include "engine/engine_tier.h"
 
 namespace kvist::engine {
 namespace {
@@ -15,7 +16,7 @@ constexpr int64_t kTierFiguresNs = 200'000'000;
 void Engine::SetColdBlocks(kv::ColdBlocks* cold, kv::AdmissionPolicy* admission, TierOptions options) {
   // A step takes all of its frames at once.
   options.ahead_min = std::max(options.ahead_min, kv::BlocksFor(executor_.Limits().tokens_per_step_max));
-  tiers_.emplace(memory_, *cold, *admission, options);
+  tiers_ = std::make_unique<TierMover>(memory_, *cold, *admission, options);
   work_.tier_figures = tiers_->Figures();
   PublishStats();
 }
@@ -32,16 +33,28 @@ bool Engine::TurnTiers() {
     request->trace.EndRestore(now);
   }
   work_.tiers = tiers_->stats();
-  if (now >= tier_figures_due_) {
+  if (worked || now >= tier_figures_due_) {
     tier_figures_due_ = now + kTierFiguresNs;
     work_.tier_figures = tiers_->Figures();
   }
   return worked;
 }
 
+/// Frames that are left when every running request has room for what is known of it, and one token more.
+/// REQUIRES: the views are of now.
+uint32_t Engine::FramesLeft() const {
+  uint64_t wanted = 0;
+  for (const sched::RequestView& view : running_views_) {
+    wanted += std::max(kv::BlocksFor(view.tokens_known + 1), view.blocks_held) - view.blocks_held;
+  }
+  const uint32_t free = memory_.AvailableFrames();
+  return free - static_cast<uint32_t>(std::min<uint64_t>(wanted, free));
+}
+
 /// Whether a waiting request waits on for blocks from below.
 bool Engine::HeldByTier(Request& request, TimeNs now) {
-  if (!tiers_ || !tiers_->HoldsBack(request, step_time_.cost(), now)) return false;
+  if (!tiers_ || request.fetch == Request::Fetch::kOver) return false;
+  if (!tiers_->HoldsBack(request, step_time_.cost(), FramesLeft(), now)) return false;
   request.trace.BeginRestore(now);
   return true;
 }

@@ -56,6 +56,7 @@ struct GenerationRequest {
   std::string name;     ///< Of the answer that it is a choice of, for who keeps meters; "" = none.
   uint32_t choice = 0;  ///< Which one.
   TenantId tenant{};
+  uint32_t tenant_key = 0;         ///< The same for a tenant in every process: its blocks on drives have it.
   uint32_t tenant_blocks_max = 0;  ///< Blocks that its tenant's running requests may write in all; 0 = no bound.
   uint8_t priority = 128;          ///< 0 = most urgent.
   /// Wished times from arrival to the first token, and from each token to the next; 0 = as the engine's options say.

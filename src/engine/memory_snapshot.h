@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "kv/cold_blocks.h"
 #include "kv/kv_memory.h"
 
 namespace kvist::engine {
@@ -34,6 +35,7 @@ struct MemorySnapshot {
   TimeNs now{0};
   std::vector<kv::CachedText> nodes;    ///< With kWithNodes only.
   std::vector<RequestMemory> requests;  ///< Running ones first.
+  std::vector<kv::TierFigures> tiers;   ///< Below hot memory, fastest first.
 };
 
 }  // namespace kvist::engine

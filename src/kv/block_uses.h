@@ -36,7 +36,7 @@ class BlockUses {
     Entry& entry = entries_[frame.value];
     ++entry.seen.accesses;
     entry.seen.last = now;
-    entry.judged = false;
+    entry.judged = entry.awaited = false;
   }
   /// The frame has lost its block.
   void Leave(FrameId frame) {
@@ -57,6 +57,9 @@ class BlockUses {
   }
   /// Whether it was decided about, until it is used again.
   bool IsJudged(FrameId frame) const { return !entries_[frame.value].known || entries_[frame.value].judged; }
+  /// Who had to give the block up will be back for it; until it is used.
+  bool IsAwaited(FrameId frame) const { return entries_[frame.value].awaited; }
+  void SetAwaited(FrameId frame) { entries_[frame.value].awaited = true; }
   void SetJudged(FrameId frame) { entries_[frame.value].judged = true; }
 
  private:
@@ -68,7 +71,7 @@ class BlockUses {
     ContentId id;
     Seen seen;
     TimeNs resident_since{0};
-    bool known = false, judged = false;
+    bool known = false, judged = false, awaited = false;
   };
 
   bool Counts(FrameId frame) const { return frame.value < entries_.size(); }

@@ -142,7 +142,14 @@ void FramePool::EndTransfer(FrameId frame, bool keep) {
   Entry& entry = entries_[frame.value];
   KVIST_CHECK(InTransfer(frame));
   entry.transfer = FrameState::kFree;
-  if (entry.references == 0) return Settle(bucket, frame.value, keep);
+  if (entry.references == 0) {
+    const bool stored = entry.state == FrameState::kStoring && keep;
+    Settle(bucket, frame.value, keep);
+    if (!stored) return;
+    Unlink(bucket, frame.value);  // Nobody has used it: it goes where it was.
+    PushOldest(bucket, frame.value);
+    return;
+  }
   if (entry.state == FrameState::kLoading) --bucket.counts.loading_held;
   SetState(bucket, frame.value, FrameState::kReferenced);
 }

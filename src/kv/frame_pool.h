@@ -71,7 +71,8 @@ class FramePool {
   void BeginLoading(FrameId frame);
   /// The bytes of a cached or referenced frame are read by a lower tier until EndTransfer; it may be used as before.
   void BeginStoring(FrameId frame);
-  /// @param keep  as Release, for a frame that nobody references any more
+  /// @param keep  as Release, for a frame that nobody references any more. One that was stored is the one of its class
+  ///              used longest ago then: nothing is lost with it.
   void EndTransfer(FrameId frame, bool keep);
   bool InTransfer(FrameId frame) const { return entries_[frame.value].transfer != FrameState::kFree; }
 

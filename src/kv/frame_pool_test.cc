@@ -90,5 +90,43 @@ TEST(FramePool, ThreadsShareThePool) {
   EXPECT_EQ(pool.counts().referenced, 0u);
 }
 
+TEST(FramePool, WhatWasStoredIsGivenUpBeforeWhatWasNot) {
+  FramePool pool(3, 1);
+  std::vector<FrameId> frames;
+  for (uint64_t i = 0; i < 3; ++i) frames.push_back(*pool.Allocate(PageId{i}));
+  for (const FrameId frame : frames) pool.Release(frame, true);
+  for (const size_t i : {0, 1}) pool.BeginStoring(frames[i]);
+  EXPECT_EQ(pool.counts().storing, 2u);
+  EXPECT_EQ(pool.state(frames[1]), FrameState::kStoring);
+  pool.CheckInvariants();
+  pool.EndTransfer(frames[1], true);
+  pool.EndTransfer(frames[0], true);
+  EXPECT_EQ(pool.TakeOldest(PageId{9}), frames[0]);
+  EXPECT_EQ(pool.TakeOldest(PageId{9}), frames[1]);
+  EXPECT_EQ(pool.TakeOldest(PageId{9}), frames[2]);
+  EXPECT_EQ(pool.TakeOldest(PageId{9}), std::nullopt);
+  pool.CheckInvariants();
+}
+
+TEST(FramePool, AFrameInTransferIsNobodysUntilThatIsDone) {
+  FramePool pool(2, 1);
+  const FrameId loading = *pool.Allocate(PageId{1}), storing = *pool.Allocate(PageId{2});
+  pool.BeginLoading(loading);
+  pool.BeginStoring(storing);
+  EXPECT_EQ(pool.counts().loading_held, 1u);
+  EXPECT_EQ(pool.state(storing), FrameState::kReferenced);
+  pool.Release(loading, false);
+  pool.Release(storing, false);
+  EXPECT_EQ(pool.Allocate(PageId{3}), std::nullopt);
+  EXPECT_EQ(pool.TakeOldest(PageId{3}), std::nullopt);
+  EXPECT_EQ(pool.counts().loading + pool.counts().storing, 2u);
+  pool.CheckInvariants();
+  pool.EndTransfer(loading, false);
+  EXPECT_EQ(pool.Allocate(PageId{3}), loading);
+  pool.EndTransfer(storing, false);
+  EXPECT_EQ(pool.Allocate(PageId{3}), storing);
+  pool.CheckInvariants();
+}
+
 }  // namespace
 }  // namespace kvist::kv

@@ -213,6 +213,8 @@ class KvMemory {
   void AppendAll(std::vector<Storable>& out) const;
   DemotionFacts UsesOf(FrameId frame, uint64_t bytes) const { return uses_.FactsOf(frame, bytes, Now()); }
   void SetJudged(FrameId frame) { uses_.SetJudged(frame); }
+  void SetAwaited(FrameId frame) { uses_.SetAwaited(frame); }
+  bool IsAwaited(FrameId frame) const { return uses_.IsAwaited(frame); }
   /// Until EndStore nobody gets the frame for something else. REQUIRES: of a Storable.
   void BeginStore(FrameId frame) { pool_.BeginStoring(frame); }
   void EndStore(FrameId frame);

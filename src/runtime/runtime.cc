@@ -56,10 +56,12 @@ absl::StatusOr<uint32_t> FramesFor(const RuntimeOptions& options, const model::M
   return static_cast<uint32_t>(std::min<uint64_t>(frames, 1u << 24));
 }
 
-uint64_t FingerprintOf(const Runtime& runtime, kernels::Isa isa, KvType kv_type, uint32_t context_tokens) {
+/// @param content  of the model's files; nullopt = they are known by name and size, which is enough inside a process
+uint64_t FingerprintOf(const Runtime& runtime, kernels::Isa isa, KvType kv_type, uint32_t context_tokens,
+                       std::optional<uint64_t> content) {
   const std::string_view bits = kernels::IsaName(kernels::BitsOf(isa));
-  uint64_t hash = Mix64(runtime.model->file->file_bytes());
-  for (const char c : Cat(runtime.model_id, "/", bits, "/", KvTypeName(kv_type), "/", KVIST_VERSION)) {
+  uint64_t hash = Mix64(content.value_or(runtime.model->file->file_bytes()));
+  for (const char c : Cat(content ? "" : runtime.model_id, "/", bits, "/", KvTypeName(kv_type), "/", KVIST_VERSION)) {
     hash = Mix64(hash ^ static_cast<unsigned char>(c));
   }
   for (const model::RopeSpec& rope : runtime.model->graph.ropes) {
@@ -130,12 +132,19 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
   KVIST_ASSIGN_OR_RETURN(uint32_t frames, FramesFor(options, spec, room, context));
   runtime->kv_bytes = frames * exec::LayoutOf(spec, options.kv_type).frame_bytes();
   runtime->kv_type = options.kv_type;
-  runtime->fingerprint = FingerprintOf(*runtime, isa, options.kv_type, context);
+  const bool has_tiers = !options.tiers.folder.empty();
+  std::optional<uint64_t> content;
+  if (has_tiers) {
+    if (!options.reuse) return absl::InvalidArgumentError("--kv-disk keeps what --no-cache does not want kept");
+    KVIST_ASSIGN_OR_RETURN(content, ModelDigest(*runtime->model->file, options.tiers.folder));
+  }
+  runtime->fingerprint = FingerprintOf(*runtime, isa, options.kv_type, context, content);
   runtime->memory = std::make_unique<kv::KvMemory>(kv::KvMemoryOptions{.frames_count = frames,
                                                                        .layout = exec::LayoutOf(spec, options.kv_type),
                                                                        .fingerprint = runtime->fingerprint,
                                                                        .reuse = options.reuse,
-                                                                       .pin_share = options.pin_share});
+                                                                       .pin_share = options.pin_share,
+                                                                       .uses_remembered = has_tiers ? 4 * frames : 0});
   exec::CpuExecutorOptions executor_options{.threads = runtime->threads,
                                             .isa = isa,
                                             .tokens_per_step_max = options.tokens_per_step_max,
@@ -160,6 +169,13 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
                                                      engine::EngineOptions{.waiting_max = options.waiting_max,
                                                                            .first_token_ns = options.first_token_ns,
                                                                            .next_token_ns = options.next_token_ns});
+  if (has_tiers) {
+    KVIST_ASSIGN_OR_RETURN(runtime->tiers,
+                           OpenTiers(options.tiers, runtime->fingerprint, exec::LayoutOf(spec, options.kv_type),
+                                     runtime->executor->arena()));
+    runtime->engine->SetColdBlocks(runtime->tiers.cold.get(), runtime->tiers.admission.get(),
+                                   {.frame_bytes = runtime->executor->arena().frame_bytes()});
+  }
   runtime->times.total_s = Seconds(runtime->clock.Now() - start);
   return runtime;
 }

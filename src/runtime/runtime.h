@@ -17,6 +17,7 @@
 #include "model/model.h"
 #include "modelfile/chat_template.h"
 #include "modelfile/tokenizer.h"
+#include "runtime/tiers.h"
 #include "sched/policy.h"
 
 namespace kvist::runtime {
@@ -42,6 +43,7 @@ struct RuntimeOptions {
   /// Folder for packed weights (exec/cpu/packed_cache.h); "" = they are packed at every start.
   std::string packed_cache;
   uint64_t weight_memory_bytes = 0;  ///< Packed weights of more stay in that folder and are mapped; 0 = what is free.
+  TierOptions tiers;                 ///< Below hot memory. Needs `reuse`.
   exec::LoadProgress progress;
   exec::CacheNotice cache_notice;
 };
@@ -63,6 +65,7 @@ struct Runtime {
   absl::Status chat_template_status;          ///< Why it is absent.
   std::unique_ptr<kv::KvMemory> memory;
   std::unique_ptr<exec::CpuExecutor> executor;
+  OpenedTiers tiers;  ///< Empty without them.
   std::unique_ptr<sched::SchedulerPolicy> policy;
   std::unique_ptr<engine::Engine> engine;  ///< Not started.
   std::string model_id;                    ///< File name without folder and ending.

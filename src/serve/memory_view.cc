@@ -73,7 +73,7 @@ json::array NodesOf(const engine::MemorySnapshot& snapshot) {
 
 std::string TenantMemoryBody(const engine::MemorySnapshot& snapshot, const RequestLog& log, const Tenants& tenants,
                              TenantId tenant, uint64_t cache_namespace) {
-  engine::MemorySnapshot own{.figures = {}, .now = snapshot.now, .nodes = {}, .requests = {}};
+  engine::MemorySnapshot own{.now = snapshot.now};
   uint64_t blocks = 0;
   for (const engine::RequestMemory& request : snapshot.requests) {
     if (request.tenant != tenant) continue;
@@ -92,11 +92,45 @@ std::string TenantMemoryBody(const engine::MemorySnapshot& snapshot, const Reque
 }
 
 json::object BlocksObject(const kv::FrameCounts& frames) {
-  return {{"total", frames.total()},
-          {"free", frames.free},
-          {"cached", frames.cached},
-          {"pinned", frames.pinned},
-          {"referenced", frames.referenced}};
+  return {{"total", frames.total()},         {"free", frames.free},
+          {"cached", frames.cached},         {"pinned", frames.pinned},
+          {"referenced", frames.referenced}, {"loading", frames.loading},
+          {"storing", frames.storing}};
+}
+
+json::array TiersArray(const engine::MemorySnapshot& snapshot) {
+  json::array out = {{{"name", "hot"}, {"blocks", BlocksObject(snapshot.figures.frames)}}};
+  for (const kv::TierFigures& tier : snapshot.tiers) {
+    const uint64_t block_bytes = tier.blocks == 0 ? 0 : tier.bytes / tier.blocks;
+    const uint64_t total = block_bytes == 0 ? 0 : std::max(tier.bytes_max / block_bytes, tier.blocks);
+    out.push_back({{"name", tier.name},
+                   {"state", tier.state},
+                   {"reason", tier.reason},
+                   {"bytes", tier.bytes},
+                   {"bytes_max", tier.bytes_max},
+                   {"blocks",
+                    {{"total", total},  // As many as there would be if all were as large as those that are there.
+                     {"free", total - tier.blocks},
+                     {"cached", tier.blocks},
+                     {"pinned", 0},
+                     {"referenced", 0},
+                     {"loading", 0},
+                     {"storing", 0}}},
+                   {"since_start",
+                    {{"lookup_blocks", tier.lookup_blocks},
+                     {"hit_blocks", tier.hit_blocks},
+                     {"read_blocks", tier.read_blocks},
+                     {"read_bytes", tier.read_bytes},
+                     {"missing_blocks", tier.missing_blocks},
+                     {"stored_blocks", tier.stored_blocks},
+                     {"stored_bytes", tier.stored_bytes},
+                     {"refused_blocks", tier.refused_blocks},
+                     {"evicted_blocks", tier.evicted_blocks},
+                     {"faults", tier.faults},
+                     {"drive_read_bytes", tier.drive_read_bytes},
+                     {"drive_written_bytes", tier.drive_written_bytes}}}});
+  }
+  return out;
 }
 
 std::string MemoryBody(const engine::MemorySnapshot& snapshot, const RequestLog& log, const Tenants& tenants) {
@@ -108,7 +142,7 @@ std::string MemoryBody(const engine::MemorySnapshot& snapshot, const RequestLog&
       {"object", "kvist.memory"},
       {"block_tokens", kv::kBlockTokens},
       {"blocks", BlocksObject(frames)},
-      {"tiers", json::array{{{"name", "hot"}, {"blocks", BlocksObject(frames)}}}},
+      {"tiers", TiersArray(snapshot)},
       {"retained_blocks",
        {{"low", figures.low}, {"high", figures.high}, {"pinned", figures.pinned}, {"pinned_max", figures.pins_max}}},
       {"empty_slots", figures.empty_slots},

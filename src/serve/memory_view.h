@@ -22,6 +22,8 @@ std::string MemoryBody(const engine::MemorySnapshot& snapshot, const RequestLog&
 
 /// {"total", "free", "cached", "pinned" (of the cached ones), "referenced"}
 boost::json::object BlocksObject(const kv::FrameCounts& frames);
+/// Hot memory and the tiers below it; what a block takes on each differs.
+boost::json::array TiersArray(const engine::MemorySnapshot& snapshot);
 
 /// What a tenant may see of it: its requests, the blocks that they hold, and cached text of its own namespace (not of
 /// its salts').

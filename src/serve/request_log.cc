@@ -142,6 +142,7 @@ json::object RequestLog::ChoiceObject(const engine::RequestTrace& trace) const {
             {"recomputed", trace.recomputed_tokens},
             {"dropped", trace.dropped_tokens},
             {"output", trace.output_tokens}}},
+          {"restored", {{"tokens", trace.restored_tokens}, {"waited_ms", Milliseconds(trace.restore_wait_ns)}}},
           {"own_blocks", trace.own_blocks},
           {"reused_from", std::move(reused)},
           {"leader", std::move(leader)},

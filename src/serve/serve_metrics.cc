@@ -126,11 +126,63 @@ void ServeMetrics::CollectEngine(std::vector<Sample>& out) const {
       count(kv.totals.pins_yielded));
   add("kvist_kv_forgotten_blocks_total", "Cached blocks freed because their time was over.", kCounter,
       count(kv.totals.forgotten_blocks));
+  add("kvist_kv_blocks", blocks_help, kGauge, count(frames.loading), {{"state", "loading"}});
+  add("kvist_kv_blocks", blocks_help, kGauge, count(frames.storing), {{"state", "storing"}});
+  if (!stats.tier_figures.empty()) CollectTiers(stats, out);
   add("kvist_waited_for_prefix_total", "Requests held back while another computed their beginning.", kCounter,
       count(stats.waited_for_prefix));
   add("kvist_http_connections", "Open connections.", kGauge, static_cast<double>(connections_open.load()));
   add("kvist_http_connections_refused_total", "Connections closed because there were too many.", kCounter,
       count(connections_refused.load()));
+}
+
+void ServeMetrics::CollectTiers(const engine::EngineStats& stats, std::vector<Sample>& out) {
+  const auto add = [&out](const char* name, const char* help, Sample::Kind kind, double value,
+                          telemetry::Labels labels = {}) {
+    out.push_back({name, help, kind, value, std::move(labels)});
+  };
+  const auto of_each = [&](const char* name, const char* help, Sample::Kind kind, const auto& value_of) {
+    for (const kv::TierFigures& tier : stats.tier_figures) {
+      add(name, help, kind, static_cast<double>(value_of(tier)), {{"tier", tier.name}});
+    }
+  };
+  using Tier = kv::TierFigures;
+  constexpr auto kGauge = Sample::Kind::kGauge;
+  constexpr auto kCounter = Sample::Kind::kCounter;
+  of_each("kvist_tier_writing", "1 = the tier takes blocks; 0 = it is only read, or disabled.", kGauge,
+          [](const Tier& tier) { return tier.state == "writing" ? 1 : 0; });
+  of_each("kvist_tier_blocks", "KV blocks on the tier.", kGauge, [](const Tier& tier) { return tier.blocks; });
+  of_each("kvist_tier_bytes", "What they take.", kGauge, [](const Tier& tier) { return tier.bytes; });
+  of_each("kvist_tier_bytes_max", "What they may take.", kGauge, [](const Tier& tier) { return tier.bytes_max; });
+  of_each("kvist_tier_hit_blocks_total", "Blocks looked for and there.", kCounter,
+          [](const Tier& tier) { return tier.hit_blocks; });
+  of_each("kvist_tier_miss_blocks_total", "Blocks looked for and not there.", kCounter,
+          [](const Tier& tier) { return tier.lookup_blocks - tier.hit_blocks; });
+  of_each("kvist_tier_read_bytes_total", "Keys and values read back.", kCounter,
+          [](const Tier& tier) { return tier.read_bytes; });
+  of_each("kvist_tier_stored_bytes_total", "Keys and values stored.", kCounter,
+          [](const Tier& tier) { return tier.stored_bytes; });
+  of_each("kvist_tier_written_bytes_total", "Written to the drive, everything included.", kCounter,
+          [](const Tier& tier) { return tier.drive_written_bytes; });
+  of_each("kvist_tier_refused_blocks_total", "Blocks offered and not stored.", kCounter,
+          [](const Tier& tier) { return tier.refused_blocks; });
+  of_each("kvist_tier_evicted_blocks_total", "Blocks that gave way to others.", kCounter,
+          [](const Tier& tier) { return tier.evicted_blocks; });
+  of_each("kvist_tier_faults_total", "Wrong bytes and errors of the drive; each is a miss.", kCounter,
+          [](const Tier& tier) { return tier.faults; });
+  const engine::TierStats& moves = stats.tiers;
+  const auto total = [&](const char* name, const char* help, uint64_t value) {
+    add(name, help, kCounter, static_cast<double>(value));
+  };
+  total("kvist_tier_restores_total", "Beginnings of prompts asked for.", moves.fetches);
+  add("kvist_tier_restore_seconds_total", "From asking to having them.", kCounter,
+      static_cast<double>(moves.fetch_ns) * 1e-9);
+  total("kvist_tier_restored_blocks_total", "Blocks that came back to be used.", moves.restored_blocks);
+  total("kvist_tier_computed_instead_total", "Stored beginnings that were sooner computed.", moves.computed_instead);
+  total("kvist_tier_judged_blocks_total", "Blocks that might have been stored.", moves.judged_blocks);
+  total("kvist_tier_swapped_blocks_total", "Blocks written because a preempted request will be back for them.",
+        moves.swapped_blocks);
+  total("kvist_tier_admitted_blocks_total", "Blocks sent to be stored.", moves.admitted_blocks);
 }
 
 void ServeMetrics::CollectTenants(std::vector<Sample>& out) const {

@@ -42,6 +42,7 @@ class ServeMetrics {
   std::atomic<uint64_t> connections_refused{0};
 
  private:
+  static void CollectTiers(const engine::EngineStats& stats, std::vector<telemetry::Sample>& out);
   void CollectEngine(std::vector<telemetry::Sample>& out) const;
   void CollectTenants(std::vector<telemetry::Sample>& out) const;
 

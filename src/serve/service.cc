@@ -184,6 +184,7 @@ absl::Status Service::Bind(const HttpHead& head, PreparedRequest& prepared) cons
   size_t prompt_tokens = 0;
   for (engine::GenerationRequest& generation : prepared.generations) {
     generation.tenant = tenant;
+    generation.tenant_key = head.tenant != nullptr ? TenantKey(head.tenant->config.name) : 0;
     generation.tenant_blocks_max = blocks_max;
     generation.max_tokens = std::min(generation.max_tokens, entry.max_tokens);
     generation.priority = std::max(generation.priority, entry.priority_min);

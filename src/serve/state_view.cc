@@ -92,14 +92,13 @@ json::object StepObject(const engine::StepRecord& step, TimeNs started_at) {
 
 std::string StateBody(const engine::MemorySnapshot& snapshot, const StateSources& sources) {
   const auto count = [&](std::string_view state) { return std::ranges::count(snapshot.requests, state, StateOf); };
-  const kv::MemoryFigures& figures = snapshot.figures;
   const json::object body = {
       {"object", "kvist.state"},
       {"model", sources.model},
       {"now_ms", Milliseconds(snapshot.now - sources.started_at)},
       {"counts", {{"running", count("running")}, {"waiting", count("waiting")}, {"preempted", count("preempted")}}},
       {"requests", RequestsOf(snapshot, sources.log, sources.tenants)},
-      {"tiers", json::array{{{"name", "hot"}, {"blocks", BlocksObject(figures.frames)}}}},
+      {"tiers", TiersArray(snapshot)},
       {"keeps_usage", sources.keeps_usage},
       {"since_start", TotalsObject(sources.stats)},
       {"latency", sources.latencies},

@@ -7,9 +7,15 @@
 
 #include "absl/strings/escaping.h"
 #include "base/check.h"
+#include "base/hash128.h"
 #include "base/status.h"
 
 namespace kvist::serve {
+
+uint32_t TenantKey(std::string_view name) {
+  const auto key = static_cast<uint32_t>(HashOf(std::as_bytes(std::span(name))).low);
+  return std::max(key, 1u);
+}
 
 std::string Tenant::cache_space() const {
   return config.shared.empty() ? Cat("tenant:", config.name) : Cat("group:", config.shared);

@@ -26,6 +26,9 @@ namespace kvist::serve {
 
 inline constexpr std::string_view kDefaultTenant = "default";
 
+/// What blocks on drives say whose they are by. Never 0.
+uint32_t TenantKey(std::string_view name);
+
 /// A tenant as it is for the requests that came while the list was this. Immutable but for its limits.
 struct Tenant {
   TenantId id;  ///< The same for a name as long as the process runs.

@@ -118,6 +118,7 @@ class ReuseAdmission final : public AdmissionPolicy {
 /// @param cold_life_s  how long unused blocks stay there.
 bool ShouldPromote(const DemotionFacts& facts, double cold_life_s);
 
+inline constexpr std::string_view kDefaultAdmission = "a5";
 /// "all", "through", "a5"; null for another name.
 std::unique_ptr<AdmissionPolicy> MakeAdmissionPolicy(std::string_view name, const ReuseAdmissionOptions& options);
 

@@ -1,0 +1,53 @@
+#include "cli/tier_flags.h"
+
+#include <spdlog/spdlog.h>
+
+#include "base/byte_size.h"
+#include "base/status.h"
+
+namespace kvist::cli {
+
+void AddTierFlags(CLI::App& command, TierFlags& flags) {
+  command.add_option("--kv-disk", flags.tiers.folder,
+                     "Folder on a fast drive that keeps keys and values beyond memory and across restarts");
+  command.add_option("--kv-disk-size", flags.disk_size, "What it may take (default 20GiB)");
+  command.add_flag("--kv-disk-read-only", flags.tiers.read_only,
+                   "Only read what another server stores there, or has stored");
+  command
+      .add_option("--kv-admission", flags.tiers.admission,
+                  "What is written there: a5 (what was used more than once, when it leaves memory), all (all that "
+                  "leaves memory), through (everything, at once)")
+      ->check(CLI::IsMember({"a5", "all", "through"}))
+      ->capture_default_str();
+  command.add_option("--kv-disk-daily-writes", flags.daily_writes,
+                     "With a5: bytes written a day, e.g. 200GiB, so that the drive lasts (default: no limit)");
+}
+
+absl::Status ResolveTiers(const TierFlags& flags, runtime::RuntimeOptions& options) {
+  options.tiers = flags.tiers;
+  const auto read = [](const char* flag, const std::string& text, uint64_t& out) -> absl::Status {
+    if (text.empty()) return absl::OkStatus();
+    const absl::StatusOr<uint64_t> bytes = ParseByteSize(text);
+    if (!bytes.ok()) return Annotate(bytes.status(), flag);
+    out = *bytes;
+    return absl::OkStatus();
+  };
+  KVIST_RETURN_IF_ERROR(read("--kv-disk-size", flags.disk_size, options.tiers.disk_bytes));
+  KVIST_RETURN_IF_ERROR(read("--kv-disk-daily-writes", flags.daily_writes, options.tiers.written_bytes_per_day));
+  const bool others = !flags.disk_size.empty() || !flags.daily_writes.empty() || flags.tiers.read_only;
+  if (flags.tiers.folder.empty() && others) {
+    return absl::InvalidArgumentError("--kv-disk-... needs --kv-disk DIR");
+  }
+  return absl::OkStatus();
+}
+
+void LogTiers(const runtime::Runtime& runtime, const std::string& folder) {
+  if (runtime.tiers.cold == nullptr) return;
+  for (const kv::TierFigures& tier : runtime.engine->Stats().tier_figures) {
+    spdlog::info("KV on {}: {} blocks in {}, {} of {}, {}{}{}", tier.name, FormatCount(tier.blocks), folder,
+                 FormatByteSize(tier.bytes), FormatByteSize(tier.bytes_max), tier.state,
+                 tier.reason.empty() ? "" : ": ", tier.reason);
+  }
+}
+
+}  // namespace kvist::cli

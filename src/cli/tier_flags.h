@@ -1,0 +1,29 @@
+#pragma once
+
+/// @file
+/// Flags of tiers below hot memory, and what they became, for whoever starts a server.
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/status/status.h"
+#include "runtime/runtime.h"
+
+namespace kvist::cli {
+
+struct TierFlags {
+  std::string disk_size, daily_writes;
+  runtime::TierOptions tiers;
+};
+
+/// --kv-disk and those that begin with it, and --kv-admission.
+void AddTierFlags(CLI::App& command, TierFlags& flags);
+
+/// Puts them into the options. Errors: InvalidArgument naming the flag.
+absl::Status ResolveTiers(const TierFlags& flags, runtime::RuntimeOptions& options);
+
+/// Says what was found; nothing without tiers.
+void LogTiers(const runtime::Runtime& runtime, const std::string& folder);
+
+}  // namespace kvist::cli

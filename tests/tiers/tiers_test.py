@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""Keys and values on a drive, with the real program:  tiers_test.py KVIST [unittest options]"""
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "usage"))
+import server  # noqa: E402
+
+KVIST = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "kvist"
+KILL_SECONDS = float(os.environ.get("KVIST_KILL_SECONDS", "15"))
+WORDS = "the a boy girl named Ben Lily went to see big red dog cat tree house and was very happy one day park ball".split()
+
+
+def text(seed, words=220):
+    draw = random.Random(seed)
+    return " ".join(draw.choice(WORDS) for _ in range(words))
+
+
+def complete(url, prompt, max_tokens=8, key=None, timeout=120):
+    body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=timeout) as response:
+        answer = json.load(response)
+    return answer["choices"][0]["text"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def metric(url, name):
+    with urllib.request.urlopen(url + "/metrics", timeout=30) as response:
+        lines = response.read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name + "{") or line.startswith(name + " "))
+
+
+class TiersTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name) / "kv"
+
+    def start(self, *arguments, disk=True, memory="32MiB", **options):
+        store = ("--kv-disk", self.folder, "--kv-disk-size", "256MiB") if disk else ()
+        process, url = server.start(KVIST, "--parallel", 4, "--kv-memory", memory, *store, *arguments, **options)
+        self.addCleanup(self.end, process)
+        return process, url
+
+    def end(self, process):
+        process.kill()  # Nothing when it has ended.
+        process.wait()
+        process.stdout.close()
+
+    def stop(self, process):
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=60), 0)
+
+    def test_a_restart_reads_what_was_computed(self):
+        process, url = self.start()
+        first, cached = complete(url, text(1))
+        self.assertEqual(cached, 0)
+        self.stop(process)
+        for file in self.folder.iterdir():
+            self.assertEqual(file.stat().st_mode & 0o077, 0, file)
+        self.assertEqual(self.folder.stat().st_mode & 0o077, 0)
+        process, url = self.start()
+        again, cached = complete(url, text(1))
+        self.assertEqual(again, first)
+        self.assertGreater(cached, 200)
+        self.assertEqual(cached % 16, 0)
+        self.assertEqual(metric(url, "kvist_tier_restored_blocks_total"), cached // 16)
+        self.assertGreater(metric(url, "kvist_tier_read_bytes_total"), 0)
+        with urllib.request.urlopen(url + "/kvist/state", timeout=30) as response:
+            tiers = json.load(response)["tiers"]
+        self.assertEqual([tier["name"] for tier in tiers], ["hot", "drive"])
+        self.assertEqual(tiers[1]["state"], "writing")
+        self.assertGreaterEqual(tiers[1]["blocks"]["cached"], cached // 16)
+        self.stop(process)
+        process, url = self.start("--kv-type", "q8")  # Other bytes: a miss.
+        self.assertEqual(complete(url, text(1))[1], 0)
+
+    def test_a_second_server_is_refused_or_only_reads(self):
+        process, url = self.start("--kv-admission", "through")
+        first, _ = complete(url, text(2))
+        time.sleep(0.5)
+        other = subprocess.run([KVIST, "serve", server.MODEL, "--port", "0", "--kv-disk", self.folder, "--kv-disk-size", "256MiB"],
+                               capture_output=True, text=True, timeout=60)
+        self.assertEqual(other.returncode, 1)
+        self.assertIn("another process writes to this store; --kv-disk-read-only", other.stderr)
+        reader, other_url = self.start("--kv-disk-read-only")
+        again, cached = complete(other_url, text(2))
+        self.assertEqual(again, first)
+        self.assertGreater(cached, 200)
+        self.stop(reader)
+        self.stop(process)
+
+    def test_a_tenant_is_forgotten_for_good(self):
+        process, url = self.start("--api-key", "secret")
+        complete(url, text(3), key="secret")
+        self.stop(process)
+        purge = subprocess.run([KVIST, "store", "purge", self.folder, "--tenant", "default", "--json"],
+                               capture_output=True, text=True, timeout=60)
+        self.assertGreater(json.loads(purge.stdout)["purged"], 10)
+        self.assertEqual(json.loads(purge.stdout)["blocks"], 0)
+        process, url = self.start("--api-key", "secret")
+        self.assertEqual(complete(url, text(3), key="secret")[1], 0)
+
+    def test_flags_that_do_not_fit_are_told(self):
+        for flags, message in [(("--kv-disk-size", "1GiB"), "--kv-disk-... needs --kv-disk DIR"),
+                               (("--kv-disk", self.folder, "--kv-disk-size", "many"), "--kv-disk-size"),
+                               (("--kv-disk", self.folder, "--kv-disk-size", "64KiB"), "fewer than 64 blocks"),
+                               (("--kv-disk", self.folder, "--no-cache"), "--no-cache"),
+                               (("--kv-disk", self.folder / "none", "--kv-disk-read-only"), str(self.folder))]:
+            run = subprocess.run([KVIST, "serve", server.MODEL, "--port", "0", *map(str, flags)],
+                                 capture_output=True, text=True, timeout=60)
+            self.assertNotEqual(run.returncode, 0, flags)
+            self.assertIn(message, run.stderr)
+
+    def test_after_kills_at_random_moments_every_answer_is_right(self):
+        prompts = [text(100 + i, 60 + 25 * i) for i in range(8)]
+        process, url = self.start(disk=False)
+        expected = {prompt: complete(url, prompt)[0] for prompt in prompts}
+        self.end(process)
+        draw = random.Random(5)
+        end = time.monotonic() + KILL_SECONDS
+        wrong, restored, lives, answers = [], 0, 0, 0
+
+        def ask(url, prompt):
+            nonlocal answers
+            try:
+                answer, _ = complete(url, prompt, timeout=30)
+            except (OSError, ValueError):
+                return  # It was killed.
+            answers += 1
+            if answer != expected[prompt]:
+                wrong.append((prompt, answer))
+
+        while time.monotonic() < end:
+            lives += 1
+            admission = draw.choice(["through", "all", "a5"])
+            memory = draw.choice(["4MiB", "8MiB", "32MiB"])
+            process, url = self.start("--kv-admission", admission, memory=memory)
+            deadline = time.monotonic() + draw.uniform(0.05, 1.5)
+            while time.monotonic() < deadline:
+                threads = [threading.Thread(target=ask, args=(url, draw.choice(prompts))) for _ in range(4)]
+                for thread in threads:
+                    thread.start()
+                killer = draw.random() < 0.3
+                if killer:
+                    time.sleep(draw.uniform(0, 0.2))
+                    process.kill()
+                for thread in threads:
+                    thread.join()
+                if killer:
+                    break
+                restored += metric(url, "kvist_tier_restored_blocks_total") > 0
+            if draw.random() < 0.3 and process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                time.sleep(draw.uniform(0, 0.1))
+            self.end(process)
+        self.assertEqual(wrong, [])
+        self.assertGreater(restored, 0)
+        self.assertGreater(answers, 10)
+        verify = subprocess.run([KVIST, "store", "verify", self.folder], capture_output=True, text=True, timeout=60)
+        self.assertEqual(verify.returncode, 0, verify.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
