@@ -1,0 +1,56 @@
+#include "cost/operation.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace kvist::cost {
+namespace {
+
+bool Does(const device::Processor& processor, device::Work work) {
+  return processor.rates[static_cast<size_t>(work)].has_value();
+}
+
+double LaunchNs(const device::Processor& processor, bool captured) {
+  return captured ? processor.launch_captured_ns : processor.launch_ns;
+}
+
+}  // namespace
+
+double OperationNs(const device::Device& device, const device::Processor& processor, const Operation& operation) {
+  const device::Rates& rates = *processor.rates[static_cast<size_t>(operation.work)];
+  const double peak = processor.PeakOf(operation.number) * rates.compute_efficiency.At(operation.flops);
+  const double bandwidth = device.MemoryOf(processor).bandwidth * rates.memory_efficiency.At(operation.bytes);
+  return rates.latency_ns + std::max(operation.flops / peak, operation.bytes / bandwidth) * 1e9;
+}
+
+Placed PlaceOperation(const device::Device& device, const Operation& operation, bool captured) {
+  if (operation.flops <= 0 && operation.bytes <= 0) return {};
+  Placed best{.ns = std::numeric_limits<double>::infinity()};
+  double shares = 0;
+  uint32_t able = 0;
+  for (size_t i = 0; i < device.processors.size(); ++i) {
+    const device::Processor& processor = device.processors[i];
+    if (!Does(processor, operation.work)) continue;
+    const double ns = OperationNs(device, processor, operation) + LaunchNs(processor, captured);
+    shares += 1 / ns;
+    able += 1;
+    if (ns < best.ns) best = {ns, static_cast<int32_t>(i)};
+  }
+  if (operation.work == device::Work::kExperts && able > 1) return {1 / shares, -1};
+  return best;
+}
+
+double PairNs(const device::Device& device, const Operation& a, const Operation& b, bool captured) {
+  const double one_by_one = PlaceOperation(device, a, captured).ns + PlaceOperation(device, b, captured).ns;
+  double best = one_by_one;
+  for (const device::Processor& first : device.processors) {
+    for (const device::Processor& second : device.processors) {
+      if (&first == &second || !Does(first, a.work) || !Does(second, b.work)) continue;
+      best = std::min(best, std::max(OperationNs(device, first, a) + LaunchNs(first, captured),
+                                     OperationNs(device, second, b) + LaunchNs(second, captured)));
+    }
+  }
+  return best;
+}
+
+}  // namespace kvist::cost
