@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "step/check_limits.h"
 
 namespace kvist::exec {
 namespace {
@@ -49,7 +50,7 @@ void StepBatch::Reserve(const step::ExecutorLimits& limits) {
 }
 
 absl::Status StepBatch::Build(const step::StepPlan& plan, const step::ExecutorLimits& limits, const HotMemory& memory) {
-  KVIST_RETURN_IF_ERROR(CheckLimits(plan, limits));
+  KVIST_RETURN_IF_ERROR(step::CheckLimits(plan, limits));
   copies.clear();
   rows.clear();
   view_blocks.clear();
@@ -108,36 +109,6 @@ absl::Status StepBatch::AddPageCopies(const step::BlockCopy& copy, const HotMemo
     copies.push_back({.source = PageOf(source, memory),
                       .target = PageOf(target, memory),
                       .bytes = memory.layout.LaneOf(page).page_bytes});
-  }
-  return absl::OkStatus();
-}
-
-absl::Status StepBatch::CheckLimits(const step::StepPlan& plan, const step::ExecutorLimits& limits) const {
-  if (plan.tokens.size() > limits.tokens_per_step_max || plan.slices.size() > limits.slices_per_step_max) {
-    return absl::InvalidArgumentError(Cat("step of ", plan.tokens.size(), " tokens in ", plan.slices.size(),
-                                          " slices; at most ", limits.tokens_per_step_max, " and ",
-                                          limits.slices_per_step_max));
-  }
-  if (!plan.copies.empty()) return absl::InvalidArgumentError("page copies: this executor has one tier");
-  for (const step::TokenRef& token : plan.tokens) {
-    if (token.from_row >= 0)
-      return absl::InvalidArgumentError("tokens from steps in flight: this executor runs one step");
-    if (token.known.value >= limits.vocab_size) {
-      return absl::InvalidArgumentError(Cat("token ", token.known.value, " of a vocabulary of ", limits.vocab_size));
-    }
-  }
-  for (TokenId target : plan.score_targets) {
-    if (target.value >= limits.vocab_size) {
-      return absl::InvalidArgumentError(Cat("token ", target.value, " of a vocabulary of ", limits.vocab_size));
-    }
-  }
-  for (const step::Slice& slice : plan.slices) {
-    const bool covers_vocabulary = slice.allowed_count == (limits.vocab_size + 31) / 32;
-    if (slice.allowed_count != 0 && !covers_vocabulary) {
-      return absl::InvalidArgumentError(
-          Cat("allowed tokens in ", slice.allowed_count, " words for a vocabulary of ", limits.vocab_size));
-    }
-    if (slice.mask != step::Mask::kCausal) return absl::InvalidArgumentError("only causal masks are supported");
   }
   return absl::OkStatus();
 }

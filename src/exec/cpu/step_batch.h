@@ -103,7 +103,6 @@ class StepBatch {
   uint32_t sampled_count = 0, logprobs_count = 0;
 
  private:
-  absl::Status CheckLimits(const step::StepPlan& plan, const step::ExecutorLimits& limits) const;
   void CollectShifts(const step::StepPlan& plan);
   uint32_t TurnOf(int32_t shift) const;
   absl::Status AddCopies(const step::StepPlan& plan, const HotMemory& memory);

@@ -1,0 +1,85 @@
+#pragma once
+
+/// @file
+/// A device that is not there: a step takes as long as the cost model says (cost/step_model.h), and its tokens are
+/// synthetic. The engine runs on it as on any other: in real time, when a timer wakes it, or on a virtual clock. It has
+/// no pages, so that none can be missing; what the results say of logits, states and attention is made up, but has the
+/// right shape and is the same for the same text. Threads as step::Executor. Non-goals: queues, policies, memory.
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "cost/step_model.h"
+#include "exec/emulated/synthetic_tokens.h"
+#include "step/executor.h"
+
+namespace kvist::exec {
+
+struct EmulatedOptions {
+  step::ExecutorLimits limits;
+  SyntheticTokens tokens;
+  /// A timer calls the wake function. For real clocks; a virtual one is advanced by whoever owns it.
+  bool real_time = false;
+  /// A step comes back when it starts, with the instant at which it will end: the next one is planned while it runs, as
+  /// servers of GPUs with asynchronous scheduling do. Only for replays, which read the instants of results.
+  bool plan_ahead = false;
+};
+
+/// Sums since the start.
+struct EmulatedTotals {
+  uint64_t steps = 0;
+  cost::StepCost cost;  ///< Of them all.
+};
+
+class EmulatedExecutor final : public step::Executor {
+ public:
+  /// REQUIRES: options.tokens.alphabet is not empty; steps_in_flight_max is 1.
+  EmulatedExecutor(cost::StepModel model, EmulatedOptions options, const Clock& clock);
+  ~EmulatedExecutor() override;
+
+  std::string_view Name() const override { return name_; }
+  const step::ExecutorLimits& Limits() const override { return options_.limits; }
+  absl::Status Submit(step::StepPlan&& plan) override;
+  absl::StatusOr<std::optional<step::StepResult>> Poll() override;
+  void Recycle(step::StepResult&& result) override { spare_ = std::move(result); }
+  std::optional<TimeNs> NextCompletion() const override;
+  void SetWake(std::function<void()> wake) override;
+
+  /// When the last step that was polled ends, or has ended.
+  TimeNs last_finished_at() const { return last_finished_at_; }
+  /// Of the caller's thread.
+  const EmulatedTotals& totals() const { return totals_; }
+  const cost::StepModel& model() const { return model_; }
+
+ private:
+  cost::StepLoad LoadOf(const step::StepPlan& plan) const;
+  uint32_t ViewOf(const step::StepPlan& plan, const step::Slice& slice) const;
+  TokenId NextOf(const step::StepPlan& plan, const step::Slice& slice, uint32_t row) const;
+  void FillOutputs(const step::StepPlan& plan, step::StepResult& result) const;
+  void FillSampled(const step::StepPlan& plan, const step::Slice& slice, step::StepResult& result) const;
+  void FillExtras(const step::StepPlan& plan, const step::Slice& slice, step::StepResult& result) const;
+  void TimerLoop();
+
+  cost::StepModel model_;
+  const EmulatedOptions options_;
+  const Clock& clock_;
+  const std::string name_;
+  std::optional<step::StepResult> result_;
+  step::StepResult spare_;
+  TimeNs ready_at_{0}, device_free_at_{0}, last_finished_at_{0};
+  EmulatedTotals totals_;
+
+  std::mutex mutex_;  ///< Guards what follows.
+  std::condition_variable changed_;
+  std::function<void()> wake_;
+  std::optional<TimeNs> timer_;  ///< When to call it.
+  bool stopping_ = false;
+  std::thread timer_thread_;
+};
+
+}  // namespace kvist::exec
