@@ -1,7 +1,7 @@
 /// @file
 /// `kvist replay --trace FILE ...`: recorded requests through the KV memory, to see what a cache of some size saves;
-/// with
-/// `--tiers`, through memory and a drive, to see what is written and what that is worth.
+/// with `--tiers`, through memory and a drive, to see what is written and what that is worth; with `--device`, through
+/// the engine on an emulated device, to see how long they take.
 
 #include <cstdio>
 #include <string>
@@ -13,6 +13,7 @@
 #include "base/byte_size.h"
 #include "base/status.h"
 #include "cli/commands.h"
+#include "cli/replay_device.h"
 #include "kv/kv_memory.h"
 #include "lab/cache_replay.h"
 #include "lab/tier_replay.h"
@@ -29,6 +30,7 @@ struct ReplayFlags {
   std::string daily_writes;
   uint32_t block_kib = 512;  ///< Of 16 tokens.
   bool json = false;
+  ReplayDeviceFlags device;
 };
 
 /// Blocks of everything that is ever cached.
@@ -158,15 +160,20 @@ absl::Status ReplayTiers(const ReplayFlags& flags) {
 
 void AddReplay(CLI::App& app, int& exit_code) {
   auto* command =
-      app.add_subcommand("replay", "Recorded requests through the KV memory: what a cache of some size saves");
+      app.add_subcommand("replay",
+                         "Recorded requests through the KV memory: what a cache of some size saves; or through the "
+                         "engine on an emulated device");
   auto flags = std::make_shared<ReplayFlags>();
   command
-      ->add_option(
-          "--trace", flags->traces,
-          "Trace files: Mooncake's JSON lines, or agent sessions (one a file), merged by the time of their requests")
+      ->add_option("--trace", flags->traces,
+                   "Trace files: Mooncake's JSON lines, Azure's CSV (with --device), or agent sessions (one a file), "
+                   "merged by the "
+                   "time of their requests")
       ->required()
       ->check(CLI::ExistingFile);
-  command->add_option("--blocks", flags->blocks, "Blocks of 16 tokens that memory holds; 0 = by --share")
+  command
+      ->add_option("--blocks", flags->blocks,
+                   "Blocks of 16 tokens that memory holds; 0 = by --share, or what --device has room for")
       ->check(CLI::Range(0u, 1u << 24));
   command->add_option("--share", flags->share, "Blocks as a share of all distinct ones")
       ->check(CLI::Range(0.001, 2.0))
@@ -182,8 +189,13 @@ void AddReplay(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1u, 65536u))
       ->capture_default_str();
   command->add_flag("--json", flags->json, "JSON on standard output: one object, with --tiers one for each policy");
+  AddReplayDeviceFlags(*command, flags->device);
   command->callback([flags, &exit_code] {
-    if (absl::Status status = flags->tiers ? ReplayTiers(*flags) : Replay(*flags); !status.ok()) {
+    const absl::Status status = !flags->device.device.device.empty()
+                                    ? ReplayDevice(flags->device, flags->traces, flags->blocks, flags->json)
+                                : flags->tiers ? ReplayTiers(*flags)
+                                               : Replay(*flags);
+    if (!status.ok()) {
       fmt::print(stderr, "kvist replay: {}\n", std::string(status.message()));
       exit_code = 1;
     }

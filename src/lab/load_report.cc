@@ -11,40 +11,6 @@ namespace json = boost::json;
 
 namespace {
 
-json::object Milliseconds(const Distribution& seconds) {
-  return {{"mean", seconds.mean * 1e3},
-          {"p50", seconds.p50 * 1e3},
-          {"p90", seconds.p90 * 1e3},
-          {"p99", seconds.p99 * 1e3},
-          {"max", seconds.max * 1e3}};
-}
-
-json::object FiguresJson(const LoadFigures& figures) {
-  json::object outcomes;
-  for (uint32_t i = 0; i < kLoadOutcomes; ++i) {
-    const std::string_view name = LoadOutcomeName(static_cast<LoadOutcome>(i));
-    outcomes[{name.data(), name.size()}] = figures.by_outcome[i];
-  }
-  return {{"requests", figures.requests},
-          {"answered", figures.answered()},
-          {"outcomes", std::move(outcomes)},
-          {"ttft_ms", Milliseconds(figures.ttft_s)},
-          {"tpot_ms", Milliseconds(figures.tpot_s)},
-          {"itl_ms", Milliseconds(figures.itl_s)},
-          {"e2e_ms", Milliseconds(figures.e2e_s)},
-          {"dispatch_lag_ms", Milliseconds(figures.lag_s)},
-          {"prompt_tokens", figures.prompt_tokens},
-          {"cached_tokens", figures.cached_tokens},
-          {"computed_tokens", figures.prompt_tokens - figures.cached_tokens},
-          {"output_tokens", figures.output_tokens},
-          {"output_tokens_per_s", figures.output_tokens_per_s},
-          {"requests_per_s", figures.requests_per_s},
-          {"good", figures.good},
-          {"good_share", figures.good_share()},
-          {"goodput_per_s", figures.goodput_per_s},
-          {"tokens_counted_by", figures.counted_by_server ? "server" : "pieces"}};
-}
-
 std::string Row(std::string_view name, const Distribution& seconds) {
   if (seconds.count == 0) return {};
   return fmt::format("{:<22}{:>11.1f}{:>11.1f}{:>11.1f}{:>11.1f}{:>11.1f}\n", name, seconds.mean * 1e3,
@@ -69,6 +35,40 @@ std::string TenantRows(const LoadReport& report) {
 }
 
 }  // namespace
+
+json::object DistributionJson(const Distribution& seconds) {
+  return {{"mean", seconds.mean * 1e3},
+          {"p50", seconds.p50 * 1e3},
+          {"p90", seconds.p90 * 1e3},
+          {"p99", seconds.p99 * 1e3},
+          {"max", seconds.max * 1e3}};
+}
+
+json::object FiguresJson(const LoadFigures& figures) {
+  json::object outcomes;
+  for (uint32_t i = 0; i < kLoadOutcomes; ++i) {
+    const std::string_view name = LoadOutcomeName(static_cast<LoadOutcome>(i));
+    outcomes[{name.data(), name.size()}] = figures.by_outcome[i];
+  }
+  return {{"requests", figures.requests},
+          {"answered", figures.answered()},
+          {"outcomes", std::move(outcomes)},
+          {"ttft_ms", DistributionJson(figures.ttft_s)},
+          {"tpot_ms", DistributionJson(figures.tpot_s)},
+          {"itl_ms", DistributionJson(figures.itl_s)},
+          {"e2e_ms", DistributionJson(figures.e2e_s)},
+          {"dispatch_lag_ms", DistributionJson(figures.lag_s)},
+          {"prompt_tokens", figures.prompt_tokens},
+          {"cached_tokens", figures.cached_tokens},
+          {"computed_tokens", figures.prompt_tokens - figures.cached_tokens},
+          {"output_tokens", figures.output_tokens},
+          {"output_tokens_per_s", figures.output_tokens_per_s},
+          {"requests_per_s", figures.requests_per_s},
+          {"good", figures.good},
+          {"good_share", figures.good_share()},
+          {"goodput_per_s", figures.goodput_per_s},
+          {"tokens_counted_by", figures.counted_by_server ? "server" : "pieces"}};
+}
 
 std::vector<LoadFault> FaultsOf(const LoadResult& result) {
   std::vector<LoadFault> faults;

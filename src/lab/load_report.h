@@ -23,7 +23,11 @@ struct LoadReport {
   boost::json::object settings;  ///< How it was run, for the reader.
 };
 
-/// The fields that scripts rely on, times in ms.
+/// Seconds, as milliseconds.
+boost::json::object DistributionJson(const Distribution& seconds);
+/// Of a run or a tenant: the fields that scripts rely on, times in ms.
+boost::json::object FiguresJson(const LoadFigures& figures);
+/// The same of the whole report, with what it was run with.
 boost::json::object LoadJson(const LoadReport& report);
 
 /// Lines of text, at most 100 wide.

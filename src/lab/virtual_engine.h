@@ -1,10 +1,11 @@
 #pragma once
 
 /// @file
-/// An engine on a machine that is nothing but prices, in virtual time; what replays of schedules share. Threads: none
-/// shared.
+/// An engine in virtual time, on a machine that is nothing but prices or on another one: what replays share. Threads:
+/// none shared.
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -17,11 +18,16 @@
 
 namespace kvist::lab {
 
+/// @param letter  a token to sample
+using MakeExecutor =
+    std::function<std::unique_ptr<step::Executor>(const step::ExecutorLimits&, TokenId letter, const Clock&)>;
+
 struct VirtualEngineOptions {
   std::string_view policy = sched::kDefaultPolicy;
   sched::PolicyOptions policy_options;
   engine::EngineOptions engine;
   VirtualMachine machine;
+  MakeExecutor make_executor;  ///< Absent: `machine`.
   uint32_t blocks = 1 << 14;
   uint32_t requests_max = 16, tokens_per_step_max = 512;
   bool reuse = true;
@@ -39,13 +45,13 @@ class VirtualEngine {
     options.engine.waiting_max = UINT32_MAX;
     memory_ =
         std::make_unique<kv::KvMemory>(kv::KvMemoryOptions{.frames_count = options.blocks, .reuse = options.reuse});
-    executor_ =
-        std::make_unique<VirtualExecutor>(step::ExecutorLimits{.tokens_per_step_max = options.tokens_per_step_max,
-                                                               .slices_per_step_max = options.requests_max,
-                                                               .block_tokens = kv::kBlockTokens,
-                                                               .vocab_size = tokenizer.vocab_size(),
-                                                               .context_tokens_max = kContextMax},
-                                          options.machine, clock_);
+    const step::ExecutorLimits limits{.tokens_per_step_max = options.tokens_per_step_max,
+                                      .slices_per_step_max = options.requests_max,
+                                      .block_tokens = kv::kBlockTokens,
+                                      .vocab_size = tokenizer.vocab_size(),
+                                      .context_tokens_max = kContextMax};
+    executor_ = options.make_executor ? options.make_executor(limits, letter.front(), clock_)
+                                      : std::make_unique<VirtualExecutor>(limits, options.machine, clock_);
     policy_ = policy->make(options.policy_options);
     engine_ = std::make_unique<engine::Engine>(*executor_, *memory_, *policy_, tokenizer, clock_, options.engine);
   }
@@ -70,7 +76,7 @@ class VirtualEngine {
 
   VirtualClock clock_;
   std::unique_ptr<kv::KvMemory> memory_;
-  std::unique_ptr<VirtualExecutor> executor_;
+  std::unique_ptr<step::Executor> executor_;
   std::unique_ptr<sched::SchedulerPolicy> policy_;
   std::unique_ptr<engine::Engine> engine_;
 };

@@ -1,0 +1,131 @@
+#include "cli/replay_device.h"
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+#include <fmt/format.h>
+#include <boost/json.hpp>
+
+#include "base/status.h"
+#include "cli/model_flags.h"
+#include "cli/model_path.h"
+#include "cli/ranges.h"
+#include "lab/device_replay.h"
+#include "lab/load_report.h"
+#include "modelfile/gguf.h"
+
+namespace kvist::cli {
+namespace {
+
+/// Shares of the device's busy time, joules and the like.
+boost::json::object TotalsJson(const lab::DeviceReplayResult& result) {
+  const cost::StepCost& cost = result.totals.cost;
+  const double busy_ns = std::max(cost.ns(), 1.0);
+  return {{"steps", result.totals.steps},
+          {"busy_s", cost.ns() * 1e-9},
+          {"joules", cost.joules},
+          {"preemptions", result.stats.preemptions},
+          {"share_of_busy",
+           {{"matmul", cost.matmul_ns / busy_ns},
+            {"attention", cost.attention_ns / busy_ns},
+            {"experts", cost.experts_ns / busy_ns},
+            {"other", cost.other_ns / busy_ns},
+            {"links", cost.links_ns / busy_ns},
+            {"host", cost.host_ns / busy_ns}}}};
+}
+
+void Print(const ReplayDeviceFlags& flags, const lab::DeviceReplayResult& result, uint32_t blocks, double wall_s,
+           bool json) {
+  lab::LoadReport report{.url = Cat("emulated ", flags.device.device), .model = flags.device.shape};
+  report.summary = lab::SummariseLoad(result.records, 0, {}, result.duration_s);
+  report.result.records = result.records;
+  if (json) {
+    boost::json::object out = lab::FiguresJson(report.summary.all);
+    out["queued_ms"] = lab::DistributionJson(lab::DistributionOf(result.queued_s));
+    out["device"] = flags.device.device;
+    out["model"] = flags.device.shape;
+    out["duration_s"] = result.duration_s;
+    out["running_max"] = report.summary.running_max;
+    out["kv_blocks"] = blocks;
+    out["emulation"] = TotalsJson(result);
+    if (result.profile_asked > 0) {
+      out["outside_profile_share"] =
+          static_cast<double>(result.profile_outside) / static_cast<double>(result.profile_asked);
+    }
+    fmt::print("{}\n", boost::json::serialize(out));
+    return;
+  }
+  fmt::print("{}", lab::LoadTable(report));
+  const cost::StepCost& cost = result.totals.cost;
+  fmt::print("\n{} steps, the device busy for {:.1f} s, {:.0f} kJ; {} KV blocks, {} preemptions\n", result.totals.steps,
+             cost.ns() * 1e-9, cost.joules * 1e-3, blocks, result.stats.preemptions);
+  fmt::print(
+      "of busy time: matmul {:.1f} %, attention {:.1f} %, experts {:.1f} %, other {:.1f} %, links {:.1f} %, "
+      "host {:.1f} %\n",
+      100 * cost.matmul_ns / cost.ns(), 100 * cost.attention_ns / cost.ns(), 100 * cost.experts_ns / cost.ns(),
+      100 * cost.other_ns / cost.ns(), 100 * cost.links_ns / cost.ns(), 100 * cost.host_ns / cost.ns());
+  if (result.profile_outside > 0) {
+    fmt::print("{:.1f} % of the steps lay outside of what the profile measured\n",
+               100 * static_cast<double>(result.profile_outside) / static_cast<double>(result.profile_asked));
+  }
+  fmt::print(stderr, "{:.1f} s of the device in {:.2f} s: {:.0f} times real time\n", result.duration_s, wall_s,
+             result.duration_s / wall_s);
+}
+
+}  // namespace
+
+void AddReplayDeviceFlags(CLI::App& command, ReplayDeviceFlags& flags) {
+  AddDeviceFlags(command, flags.device, "--model");
+  std::vector<std::string> policies;
+  for (const sched::PolicyEntry& policy : sched::Policies()) policies.emplace_back(policy.name);
+  command.add_option("--policy", flags.policy, "With --device: scheduling policy")
+      ->check(CLI::IsMember(policies))
+      ->capture_default_str();
+  command.add_option("--max-batched-tokens", flags.tokens_per_step_max, "With --device: tokens of a step")
+      ->transform(WholeNumber(1, 1 << 15))
+      ->capture_default_str();
+  command.add_option("--max-requests", flags.requests_max, "With --device: requests that run at once")
+      ->transform(WholeNumber(1, 1 << 14))
+      ->capture_default_str();
+  command
+      .add_option("--concurrency", flags.concurrency,
+                  "With --device: so many requests are always under way, whatever the trace's times")
+      ->transform(WholeNumber(0, 1 << 14));
+  command.add_option("--requests", flags.requests, "With --device: the first so many of the trace; 0 = all")
+      ->transform(WholeNumber(0, kCountMax));
+  command.add_flag("--no-cache", flags.no_reuse, "With --device: keep nothing of finished requests");
+  command.add_flag("--plan-behind", flags.plan_behind,
+                   "With --device: a step is planned when the one before has ended, not while it runs");
+  command.add_flag("--real-time", flags.real_time, "With --device: in real time; the device sleeps");
+}
+
+absl::Status ReplayDevice(const ReplayDeviceFlags& flags, const std::vector<std::string>& traces, uint32_t blocks,
+                          bool json) {
+  KVIST_ASSIGN_OR_RETURN(workload::Trace trace, workload::LoadTraces(traces));
+  if (flags.requests > 0 && flags.requests < trace.requests.size()) trace.requests.resize(flags.requests);
+  KVIST_ASSIGN_OR_RETURN(const std::string model_path, ResolveModel(""));
+  KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(model_path));
+  KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<const Tokenizer> tokenizer, Tokenizer::FromGguf(*file));
+  KVIST_ASSIGN_OR_RETURN(cost::StepModel model, StepModelOf(flags.device));
+  if (blocks == 0) {
+    KVIST_ASSIGN_OR_RETURN(blocks, KvBlocksOf(flags.device, model));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  KVIST_ASSIGN_OR_RETURN(const lab::DeviceReplayResult result,
+                         lab::ReplayOnDevice(*tokenizer, trace,
+                                             {.model = std::move(model),
+                                              .policy = flags.policy,
+                                              .tokens_per_step_max = flags.tokens_per_step_max,
+                                              .requests_max = flags.requests_max,
+                                              .blocks = blocks,
+                                              .reuse = !flags.no_reuse,
+                                              .plan_ahead = !flags.plan_behind,
+                                              .concurrency = flags.concurrency,
+                                              .real_time = flags.real_time}));
+  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
+  Print(flags, result, blocks, wall.count(), json);
+  return FlushOutput();
+}
+
+}  // namespace kvist::cli

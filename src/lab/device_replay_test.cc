@@ -1,0 +1,139 @@
+#include "lab/device_replay.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "device/device_file.h"
+#include "modelfile/gguf.h"
+
+namespace kvist::lab {
+namespace {
+
+const Tokenizer& SmallTokenizer() {
+  static const std::unique_ptr<GgufFile> file = *GgufFile::Open(KVIST_SOURCE_DIR "/models/default-f16.gguf");
+  static const std::unique_ptr<const Tokenizer> tokenizer = *Tokenizer::FromGguf(*file);
+  return *tokenizer;
+}
+
+DeviceReplayOptions Options(std::string_view device = "h100", std::string_view shape = "llama-3.1-8b") {
+  const device::Catalog catalog(KVIST_SOURCE_DIR "/devices");
+  return {
+      .model = *cost::StepModel::Create({.device = *catalog.FindDevice(device), .shape = *cost::FindModelShape(shape)}),
+      .tokens_per_step_max = 2048,
+      .blocks = 4000};
+}
+
+workload::Trace TraceOf(uint32_t count, double distance_s, uint32_t input, uint32_t output) {
+  workload::Trace trace;
+  for (uint32_t i = 0; i < count; ++i) {
+    trace.requests.push_back(
+        {.at_s = i * distance_s, .input_tokens = input + i % 13, .output_tokens = output + i % 5, .block_hashes = {}});
+  }
+  return trace;
+}
+
+TEST(DeviceReplay, EveryRequestHasItsTokensInOrder) {
+  const workload::Trace trace = TraceOf(40, 0.02, 600, 30);
+  const absl::StatusOr<DeviceReplayResult> result = ReplayOnDevice(SmallTokenizer(), trace, Options());
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->records.size(), 40u);
+  for (uint32_t i = 0; i < 40; ++i) {
+    const LoadRecord& record = result->records[i];
+    EXPECT_TRUE(record.answered());
+    EXPECT_EQ(record.prompt_tokens, trace.requests[i].input_tokens);
+    EXPECT_EQ(record.output_tokens, trace.requests[i].output_tokens);
+    EXPECT_EQ(record.text_s.size(), record.output_tokens);
+    EXPECT_TRUE(std::ranges::is_sorted(record.text_s));
+    EXPECT_GT(record.text_s.front(), record.due_s);
+    EXPECT_EQ(record.text_s.back(), record.end_s);
+    EXPECT_GE(result->queued_s[i], 0);
+    EXPECT_LE(result->queued_s[i], *record.ttft_s());
+  }
+  EXPECT_EQ(result->totals.steps, result->stats.steps);
+  EXPECT_LE(result->totals.cost.ns() * 1e-9, result->duration_s + 1e-6) << "one step at a time";
+}
+
+TEST(DeviceReplay, IsTheSameEachTimeAndNotTheSameOnAnotherDevice) {
+  const workload::Trace trace = TraceOf(30, 0.05, 900, 20);
+  const auto times = [&](const DeviceReplayOptions& options) {
+    std::vector<double> all;
+    for (const LoadRecord& record : ReplayOnDevice(SmallTokenizer(), trace, options)->records) {
+      all.insert(all.end(), record.text_s.begin(), record.text_s.end());
+    }
+    return all;
+  };
+  const std::vector<double> h100 = times(Options());
+  EXPECT_EQ(times(Options()), h100);
+  const std::vector<double> l4 = times(Options("l4"));
+  ASSERT_EQ(l4.size(), h100.size());
+  EXPECT_GT(l4.back(), h100.back());
+}
+
+TEST(DeviceReplay, AFasterDeviceAnswersSoonerAndALoadedOneQueues) {
+  const workload::Trace trace = TraceOf(200, 0.01, 1500, 60);
+  const auto figures = [&](std::string_view device) {
+    const DeviceReplayResult result = *ReplayOnDevice(SmallTokenizer(), trace, Options(device));
+    return std::pair(SummariseLoad(result.records, 0, {}, result.duration_s).all, DistributionOf(result.queued_s).mean);
+  };
+  const auto [h200, h200_queued] = figures("h200");
+  const auto [l4, l4_queued] = figures("l4");
+  EXPECT_LT(h200.e2e_s.mean, 0.3 * l4.e2e_s.mean);
+  EXPECT_LT(h200_queued, l4_queued);
+}
+
+TEST(DeviceReplay, AClosedLoopKeepsItsNumberOfRequestsUnderWay) {
+  DeviceReplayOptions options = Options();
+  options.concurrency = 4;
+  const DeviceReplayResult result = *ReplayOnDevice(SmallTokenizer(), TraceOf(40, 1000, 300, 20), options);
+  const LoadSummary summary = SummariseLoad(result.records, 0, {}, result.duration_s);
+  EXPECT_EQ(summary.running_max, 4u);
+  EXPECT_EQ(summary.all.answered(), 40u);
+  EXPECT_LT(result.duration_s, 60) << "the trace's times are not waited for";
+}
+
+TEST(DeviceReplay, PlanningBehindWaitsForEachStepAndSeesArrivalsSooner) {
+  const workload::Trace trace = TraceOf(60, 0.011, 700, 40);
+  DeviceReplayOptions options = Options();
+  const double ahead = DistributionOf(ReplayOnDevice(SmallTokenizer(), trace, options)->queued_s).mean;
+  options.plan_ahead = false;
+  const DeviceReplayResult behind = *ReplayOnDevice(SmallTokenizer(), trace, options);
+  EXPECT_EQ(SummariseLoad(behind.records, 0, {}, behind.duration_s).all.answered(), 60u);
+  EXPECT_NE(DistributionOf(behind.queued_s).mean, ahead);
+}
+
+TEST(DeviceReplay, SharedBeginningsAreComputedOnce) {
+  workload::Trace trace = TraceOf(20, 0.5, 2000, 10);
+  trace.block_tokens = 512;
+  for (workload::TraceRequest& request : trace.requests) request.block_hashes = {1, 2, 3};
+  const DeviceReplayResult result = *ReplayOnDevice(SmallTokenizer(), trace, Options());
+  EXPECT_EQ(result.stats.cached_tokens, 19u * 3 * 512);
+  DeviceReplayOptions none = Options();
+  none.reuse = false;
+  EXPECT_EQ(ReplayOnDevice(SmallTokenizer(), trace, none)->stats.cached_tokens, 0u);
+}
+
+TEST(DeviceReplay, RealTimeTakesAsLongAsItSays) {
+  DeviceReplayOptions options = Options();
+  options.real_time = true;
+  const DeviceReplayResult result = *ReplayOnDevice(SmallTokenizer(), TraceOf(6, 0.03, 200, 10), options);
+  const DeviceReplayResult virtual_result = *ReplayOnDevice(SmallTokenizer(), TraceOf(6, 0.03, 200, 10), Options());
+  EXPECT_EQ(SummariseLoad(result.records, 0, {}, result.duration_s).all.answered(), 6u);
+  EXPECT_GE(result.duration_s, 0.9 * virtual_result.duration_s);
+}
+
+TEST(DeviceReplay, WhatCannotRunIsTold) {
+  DeviceReplayOptions options = Options();
+  options.policy = "roulette";
+  EXPECT_TRUE(absl::IsInvalidArgument(ReplayOnDevice(SmallTokenizer(), TraceOf(1, 1, 1, 1), options).status()));
+  options = Options();
+  options.blocks = 1;
+  EXPECT_TRUE(absl::IsInvalidArgument(ReplayOnDevice(SmallTokenizer(), TraceOf(1, 1, 1, 1), options).status()));
+  options.blocks = 4;
+  const DeviceReplayResult result = *ReplayOnDevice(SmallTokenizer(), TraceOf(1, 1, 500, 1), options);
+  EXPECT_FALSE(result.records[0].answered());
+  EXPECT_NE(result.records[0].why, "");
+}
+
+}  // namespace
+}  // namespace kvist::lab
