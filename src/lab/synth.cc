@@ -8,6 +8,7 @@
 #include <numbers>
 #include <optional>
 
+#include "base/check.h"
 #include "base/prng.h"
 #include "base/status.h"
 #include "lab/synth_blocks.h"
@@ -19,115 +20,35 @@ namespace {
 
 constexpr uint32_t kLayersMax = 1024;
 
-constexpr std::array kShapes{
-    SynthShape{"smollm2-135m", "llama", "smollm", 30, 576, 1536, 9, 3, 64, 49152, 8192, 1e5f, 1e-5f},
-    SynthShape{.name = "qwen2.5-0.5b",
-               .architecture = "qwen2",
-               .pre = "qwen2",
-               .layers = 24,
-               .width = 896,
-               .ffn_width = 4864,
-               .heads = 14,
-               .kv_heads = 2,
-               .head_width = 64,
-               .vocab_size = 151936,
-               .context_length = 32768,
-               .rope_base = 1e6f,
-               .norm_epsilon = 1e-6f,
-               .qkv_bias = true},
-    SynthShape{.name = "qwen3-0.6b",
-               .architecture = "qwen3",
-               .pre = "qwen2",
-               .layers = 28,
-               .width = 1024,
-               .ffn_width = 3072,
-               .heads = 16,
-               .kv_heads = 8,
-               .head_width = 128,
-               .vocab_size = 151936,
-               .context_length = 40960,
-               .rope_base = 1e6f,
-               .norm_epsilon = 1e-6f,
-               .qk_norm = true},
-    // The attention of qwen3-0.6b, and four experts as wide together as its feed-forward layer.
-    SynthShape{.name = "qwen3moe-small",
-               .architecture = "qwen3moe",
-               .pre = "qwen2",
-               .layers = 16,
-               .width = 1024,
-               .ffn_width = 3072,
-               .heads = 16,
-               .kv_heads = 8,
-               .head_width = 128,
-               .vocab_size = 151936,
-               .context_length = 40960,
-               .rope_base = 1e6f,
-               .norm_epsilon = 1e-6f,
-               .qk_norm = true,
-               .experts = 32,
-               .experts_used = 4,
-               .expert_width = 768},
-    SynthShape{.name = "llama-3.2-1b",
-               .architecture = "llama",
-               .pre = "llama-bpe",
-               .layers = 16,
-               .width = 2048,
-               .ffn_width = 8192,
-               .heads = 32,
-               .kv_heads = 8,
-               .head_width = 64,
-               .vocab_size = 128256,
-               .context_length = 131072,
-               .rope_base = 5e5f,
-               .norm_epsilon = 1e-5f,
-               .llama3_rope = true},
-    SynthShape{.name = "llama-3.2-3b",
-               .architecture = "llama",
-               .pre = "llama-bpe",
-               .layers = 28,
-               .width = 3072,
-               .ffn_width = 8192,
-               .heads = 24,
-               .kv_heads = 8,
-               .head_width = 128,
-               .vocab_size = 128256,
-               .context_length = 131072,
-               .rope_base = 5e5f,
-               .norm_epsilon = 1e-5f,
-               .llama3_rope = true},
-    SynthShape{.name = "gemma3-270m",
-               .architecture = "gemma3",
-               .pre = "",
-               .layers = 18,
-               .width = 640,
-               .ffn_width = 2048,
-               .heads = 4,
-               .kv_heads = 1,
-               .head_width = 256,
-               .vocab_size = 262144,
-               .context_length = 32768,
-               .rope_base = 1e6f,
-               .norm_epsilon = 1e-6f,
-               .sliding_window = 512,
-               .qk_norm = true,
-               .post_norms = true},
-    SynthShape{.name = "phi3-mini",
-               .architecture = "phi3",
-               .pre = "",
-               .layers = 32,
-               .width = 3072,
-               .ffn_width = 8192,
-               .heads = 32,
-               .kv_heads = 32,
-               .head_width = 96,
-               .vocab_size = 32064,
-               .context_length = 4096,
-               .rope_base = 1e4f,
-               .norm_epsilon = 1e-5f,
-               .sliding_window = 2047,
-               .own_head = true,
-               .fused = true},
-};
+SynthShape ShapeOf(std::string_view name, const SynthFormat& format) {
+  const absl::StatusOr<cost::ModelShape> numbers = cost::FindModelShape(name);
+  KVIST_CHECK(numbers.ok());
+  return {*numbers, format};
+}
+
+const std::array<SynthShape, 8>& Shapes() {
+  constexpr SynthFormat kLlama3{.architecture = "llama",
+                                .pre = "llama-bpe",
+                                .rope_base = 5e5f,
+                                .norm_epsilon = 1e-5f,
+                                .llama3_rope = true};
+  constexpr SynthFormat kQwen3{.architecture = "qwen3", .pre = "qwen2", .rope_base = 1e6f, .norm_epsilon = 1e-6f};
+  static const std::array<SynthShape, 8> shapes{
+      ShapeOf("smollm2-135m",
+              {.architecture = "llama", .pre = "smollm", .rope_base = 1e5f, .norm_epsilon = 1e-5f}),
+      ShapeOf("qwen2.5-0.5b",
+              {.architecture = "qwen2", .pre = "qwen2", .rope_base = 1e6f, .norm_epsilon = 1e-6f, .qkv_bias = true}),
+      ShapeOf("qwen3-0.6b", kQwen3),
+      ShapeOf("qwen3moe-small",
+              {.architecture = "qwen3moe", .pre = "qwen2", .rope_base = 1e6f, .norm_epsilon = 1e-6f}),
+      ShapeOf("llama-3.2-1b", kLlama3),
+      ShapeOf("llama-3.2-3b", kLlama3),
+      ShapeOf("gemma3-270m",
+              {.architecture = "gemma3", .pre = "", .rope_base = 1e6f, .norm_epsilon = 1e-6f, .post_norms = true}),
+      ShapeOf("phi3-mini",
+              {.architecture = "phi3", .pre = "", .rope_base = 1e4f, .norm_epsilon = 1e-5f, .fused = true})};
+  return shapes;
+}
 
 /// Types of a whole model. Public files keep the table that is embedding and head at once in a finer type.
 struct TypeRecipe {
@@ -240,7 +161,7 @@ void ModelWriter::AddMetadata() {
   writer_.SetU32(Key("rope.dimension_count"), shape_.head_width);
   writer_.SetF32(Key("rope.freq_base"), shape_.rope_base);
   writer_.SetF32(Key("attention.layer_norm_rms_epsilon"), shape_.norm_epsilon);
-  if (shape_.sliding_window > 0) writer_.SetU32(Key("attention.sliding_window"), shape_.sliding_window);
+  if (shape_.window > 0) writer_.SetU32(Key("attention.sliding_window"), shape_.window);
   if (shape_.experts > 0) {
     writer_.SetU32(Key("expert_count"), shape_.experts);
     writer_.SetU32(Key("expert_used_count"), shape_.experts_used);
@@ -394,7 +315,7 @@ absl::StatusOr<SynthResult> ModelWriter::Write(const std::string& path) {
 }  // namespace
 
 std::span<const SynthShape> SynthShapes() {
-  return kShapes;
+  return Shapes();
 }
 
 std::vector<std::string> SynthTypes() {
@@ -404,9 +325,9 @@ std::vector<std::string> SynthTypes() {
 }
 
 absl::StatusOr<SynthResult> WriteSynthModel(const SynthOptions& options, const std::string& path) {
-  const auto found = std::ranges::find(kShapes, options.shape, &SynthShape::name);
-  if (found == kShapes.end())
-    return absl::NotFoundError(Cat("no shape is called \"", options.shape, "\"; there are ", NamesOf(kShapes)));
+  const auto found = std::ranges::find(Shapes(), options.shape, &cost::ModelShape::name);
+  if (found == Shapes().end())
+    return absl::NotFoundError(Cat("no shape is called \"", options.shape, "\"; there are ", NamesOf(Shapes())));
   const std::vector<TypeRecipe> recipes = Recipes();
   const auto recipe = std::ranges::find(recipes, options.type, &TypeRecipe::name);
   if (recipe == recipes.end())

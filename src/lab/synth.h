@@ -13,26 +13,23 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cost/model_shape.h"
 #include "modelfile/gguf_writer.h"
 
 namespace kvist::lab {
 
-/// What the public model of that name has; "qwen3moe-small" is a shape of our own.
-struct SynthShape {
-  std::string_view name;          ///< e.g. "qwen3-0.6b".
+/// How the numbers of a model are written down in a file.
+struct SynthFormat {
   std::string_view architecture;  ///< GGUF's name.
   std::string_view pre;           ///< Pre-tokeniser of a gpt2 vocabulary; empty = a SentencePiece vocabulary.
-  uint32_t layers, width, ffn_width;
-  uint32_t heads, kv_heads, head_width;
-  uint32_t vocab_size, context_length;
   float rope_base, norm_epsilon;
-  uint32_t sliding_window = 0;
-  bool qkv_bias = false, qk_norm = false, post_norms = false;
-  bool llama3_rope = false;                                  ///< Carries rope_freqs.weight.
-  bool own_head = false;                                     ///< output.weight; else the embedding is the head.
-  bool fused = false;                                        ///< attn_qkv, and gate and up in ffn_up.
-  uint32_t experts = 0, experts_used = 0, expert_width = 0;  ///< 0 = dense.
+  bool qkv_bias = false, post_norms = false;
+  bool llama3_rope = false;  ///< Carries rope_freqs.weight.
+  bool fused = false;        ///< attn_qkv, and gate and up in ffn_up.
 };
+
+/// What the public model of that name has.
+struct SynthShape : cost::ModelShape, SynthFormat {};
 
 std::span<const SynthShape> SynthShapes();
 
