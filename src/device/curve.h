@@ -18,10 +18,33 @@ class Curve {
   };
 
   /// The same everywhere.
-  explicit Curve(double value = 1) : points_{{1, value}} {}
+  explicit Curve(double value = 1) : points_{{0, value}} {}
   /// REQUIRES: at least one point, sizes above 0 and rising.
   explicit Curve(const std::vector<Point>& points) : points_(points) {
     for (Point& point : points_) point.size = std::log(point.size);
+  }
+
+  /// The points, sizes as they were given.
+  std::vector<Point> Points() const {
+    std::vector<Point> points = points_;
+    for (Point& point : points) point.size = std::exp(point.size);
+    return points;
+  }
+
+  /// The same with every value scaled by `factor` x (size / `pivot`)^`tilt`, but no more than `most`.
+  Curve Scaled(double factor, double tilt, double pivot, double most) const {
+    std::vector<Point> points = Points();
+    for (Point& point : points) {
+      point.value = std::min(most, point.value * factor * std::pow(point.size / pivot, tilt));
+    }
+    return Curve(points);
+  }
+
+  /// The same for sizes that are `factor` times as large.
+  Curve Stretched(double factor) const {
+    std::vector<Point> points = Points();
+    for (Point& point : points) point.size *= factor;
+    return Curve(points);
   }
 
   double At(double size) const {

@@ -43,13 +43,24 @@ struct Rates {
   Curve memory_efficiency{0.8};   ///< Of the bandwidth, by bytes; above 1 when they come from a cache.
 };
 
+/// The same for one kind of work: in general, and for numbers that differ.
+struct WorkRates {
+  Rates all;
+  std::array<std::optional<Rates>, kNumbers> of;
+
+  const Rates& For(Number number) const {
+    const std::optional<Rates>& own = of[static_cast<size_t>(number)];
+    return own ? *own : all;
+  }
+};
+
 /// A unit that computes out of one memory.
 struct Processor {
   std::string name, memory;
-  std::array<double, kNumbers> peak_flops = {};    ///< Operations a second, dense; 0 = cannot.
-  std::array<std::optional<Rates>, kWorks> rates;  ///< Absent = does not do this work.
-  double launch_ns = 0;                            ///< Between two operations that the host starts one by one,
-  double launch_captured_ns = 0;                   ///< and between those of a captured graph.
+  std::array<double, kNumbers> peak_flops = {};        ///< Operations a second, dense; 0 = cannot.
+  std::array<std::optional<WorkRates>, kWorks> rates;  ///< Absent = does not do this work.
+  double launch_ns = 0;                                ///< An operation that the host starts by itself takes no less.
+  double gap_ns = 0;                                   ///< Between two operations.
   double mixed_reread = 0;  ///< Share of the heads beyond the first of a group for which a step that also reads prompts
                             ///< reads keys and values anew.
 

@@ -20,12 +20,24 @@ void Close(TomlReader& part, TomlReader& whole) {
   whole.Keep(part.Finish());
 }
 
-Rates ReadRates(const toml::table& table, const std::string& name, TomlReader& whole) {
-  TomlReader reader(table, whole.path(), name);
-  Rates rates;
+Rates RatesFrom(TomlReader& reader, const Rates& otherwise) {
+  Rates rates = otherwise;
   rates.latency_ns = reader.Number("latency_us", 0, kLatencyUsMax) * kMicro;
   rates.compute_efficiency = reader.CurveOr("compute_efficiency", 1e-6, 1, rates.compute_efficiency);
   rates.memory_efficiency = reader.CurveOr("memory_efficiency", 1e-6, 4, rates.memory_efficiency);
+  return rates;
+}
+
+WorkRates ReadWork(const toml::table& table, const std::string& name, TomlReader& whole) {
+  TomlReader reader(table, whole.path(), name);
+  WorkRates rates{.all = RatesFrom(reader, {}), .of = {}};
+  for (size_t i = 0; i < kNumbers; ++i) {
+    const toml::table* own = reader.Table(kNumberNames[i]);
+    if (own == nullptr) continue;
+    TomlReader part(*own, whole.path(), Cat(name, ".", kNumberNames[i]));
+    rates.of[i] = RatesFrom(part, rates.all);
+    Close(part, reader);
+  }
   Close(reader, whole);
   return rates;
 }
@@ -46,8 +58,7 @@ Processor ReadProcessor(const toml::table& table, TomlReader& file) {
   TomlReader reader(table, file.path(), "processor");
   Processor processor{.name = reader.Text("name"), .memory = reader.Text("memory"), .rates = {}};
   processor.launch_ns = reader.Number("launch_us", 0, kLatencyUsMax) * kMicro;
-  processor.launch_captured_ns =
-      reader.NumberOr("launch_captured_us", 0, kLatencyUsMax, processor.launch_ns / kMicro) * kMicro;
+  processor.gap_ns = reader.NumberOr("gap_us", 0, kLatencyUsMax, 0) * kMicro;
   processor.mixed_reread = reader.NumberOr("mixed_reread", 0, 1, 0);
   if (const toml::table* peaks = reader.Table("peak_tflops")) {
     ReadPeaks(*peaks, processor, reader);
@@ -58,7 +69,7 @@ Processor ReadProcessor(const toml::table& table, TomlReader& file) {
   for (size_t i = 0; i < kWorks; ++i) {
     const toml::table* work = reader.Table(kWorkNames[i]);
     if (work == nullptr) continue;
-    processor.rates[i] = ReadRates(*work, Cat("processor.", kWorkNames[i]), reader);
+    processor.rates[i] = ReadWork(*work, Cat("processor.", kWorkNames[i]), reader);
     any = true;
   }
   if (!any) reader.Fault("name", "the processor does no kind of work");

@@ -19,6 +19,9 @@ absl::StatusOr<Device> ParseDevice(std::string_view text, const std::string& pat
 absl::StatusOr<Link> ParseLink(std::string_view text, const std::string& path);
 absl::StatusOr<Drive> ParseDrive(std::string_view text, const std::string& path);
 
+/// The text of a file that says the same of a device, and of all its figures that they are from `source`.
+std::string FormatDevice(const Device& device, std::string_view source);
+
 /// Device files of a folder and its folders links/ and drives/, found by name: that of the file without ".toml".
 class Catalog {
  public:

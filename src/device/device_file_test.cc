@@ -53,8 +53,11 @@ TEST(DeviceFile, UnitsAreThoseOfTheKeys) {
   const Processor& processor = device->processors[0];
   EXPECT_EQ(processor.peak_flops[static_cast<size_t>(Number::kBf16)], 10e12);
   EXPECT_EQ(processor.launch_ns, 5000);
-  EXPECT_EQ(processor.launch_captured_ns, 1000);
-  const Rates& rates = *processor.rates[static_cast<size_t>(Work::kMatmul)];
+  EXPECT_EQ(processor.gap_ns, 1000);
+  const WorkRates& matmul = *processor.rates[static_cast<size_t>(Work::kMatmul)];
+  EXPECT_EQ(matmul.For(Number::kFp8).latency_ns, 3000);
+  EXPECT_EQ(matmul.For(Number::kFp8).compute_efficiency.At(1e6), 0.2) << "as for all numbers";
+  const Rates& rates = matmul.For(Number::kBf16);
   EXPECT_EQ(rates.latency_ns, 2000);
   EXPECT_EQ(rates.compute_efficiency.At(1e6), 0.2);
   EXPECT_NEAR(rates.compute_efficiency.At(1e9), 0.5, 1e-9) << "half-way between 1e8 and 1e10";
@@ -124,6 +127,15 @@ TEST(DeviceFile, AnUnknownNameIsToldWithThoseThatThereAre) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("h100, h200"));
   EXPECT_THAT(std::string(Shipped().FindLink("string").status().message()), HasSubstr("nvlink4"));
   EXPECT_TRUE(absl::IsNotFound(Shipped().FindDevice("/nowhere/else.toml").status()));
+}
+
+TEST(DeviceFile, WhatIsWrittenIsRead) {
+  for (const std::string& name : Shipped().Names()) {
+    const std::string text = FormatDevice(*Shipped().FindDevice(name), "a test");
+    const absl::StatusOr<Device> read = ParseDevice(text, name + ".toml");
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(FormatDevice(*read, "a test"), text);
+  }
 }
 
 TEST(DeviceFile, MemoryThatIsSeenTwiceCountsOnce) {

@@ -15,7 +15,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const Processor& processor : device->processors) {
       KVIST_CHECK(device->MemoryOf(processor).bandwidth > 0 && processor.PeakOf(Number::kFp4) > 0);
       for (const auto& rates : processor.rates) {
-        if (rates) KVIST_CHECK(rates->compute_efficiency.At(1e9) > 0 && rates->memory_efficiency.At(0) > 0);
+        if (!rates) continue;
+        const Rates& each = rates->For(Number::kFp8);
+        KVIST_CHECK(each.compute_efficiency.At(1e9) > 0 && each.memory_efficiency.At(0) > 0);
       }
     }
   } else {

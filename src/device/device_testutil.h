@@ -20,7 +20,7 @@ source = "of the memory"
 name = "one"
 memory = "ram"
 launch_us = 5
-launch_captured_us = 1
+gap_us = 1
 source = "of the processor"
 [processor.peak_tflops]
 f32 = 1
@@ -30,6 +30,9 @@ source = "of the peaks"
 latency_us = 2
 compute_efficiency = [[1e8, 0.2], [1e10, 0.8]]
 memory_efficiency = 0.8
+source = "of these figures"
+[processor.matmul.fp8]
+latency_us = 3
 source = "of these figures"
 [processor.prompt_attention]
 latency_us = 2
