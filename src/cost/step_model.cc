@@ -164,8 +164,7 @@ StepModel::Rows StepModel::MakeRows(uint32_t count) const {
   Rows rows{.known = true};
   if (group > 1) {
     const double sum = AllReduceNs(*options_.link, options_.tensor_parallel, tokens * shape.width * kActivationBytes);
-    const double launch = captured ? 0 : options_.device.processors.front().launch_ns;
-    rows.links_ns = 2 * (sum + launch) * layers_;
+    rows.links_ns = 2 * (captured ? sum : std::max(sum, options_.device.processors.front().launch_ns)) * layers_;
   }
   if (options_.profile) {
     AddProfiledRows(tokens, rows);
