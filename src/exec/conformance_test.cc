@@ -250,6 +250,8 @@ TEST_P(Conformance, OutputsHaveTheShapesThatWereAskedFor) {
   scored.sampling->want_logprobs = true;
   scored.sampling->logprobs_count = 3;
   scored.scores_count = 5;
+  scored.scores_row = 9;
+  scored.scores_top = 2;
   for (uint32_t i = 0; i < 5; ++i) plan.score_targets.push_back(TokenId{i});
   scored.mass_count = 2;
   plan.mass_ranges = {{0, 7}, {7, 20}};
@@ -264,6 +266,11 @@ TEST_P(Conformance, OutputsHaveTheShapesThatWereAskedFor) {
   for (const step::TokenLogprob& entry : result.logprobs) EXPECT_LE(entry.logprob, 0);
   ASSERT_EQ(result.scores.size(), 5u);
   for (const float score : result.scores) EXPECT_LT(score, 0);
+  ASSERT_EQ(result.score_tops.size(), 10u);
+  for (size_t i = 0; i < 10; i += 2) {
+    EXPECT_GE(result.score_tops[i].logprob, result.score_tops[i + 1].logprob);
+    EXPECT_GE(result.score_tops[i].logprob, result.scores[i / 2]);
+  }
   EXPECT_EQ(result.hidden.size(), limits.hidden_size);
   ASSERT_EQ(result.logits.size(), 2u * limits.vocab_size);
   ASSERT_EQ(result.range_mass.size(), 2u);

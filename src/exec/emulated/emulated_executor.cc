@@ -86,11 +86,15 @@ void EmulatedExecutor::FillSampled(const step::StepPlan& plan, const step::Slice
   result.sampled.push_back(token);
   if (!slice.sampling->want_logprobs) return;
   const uint32_t vocab = options_.limits.vocab_size;
-  const step::TokenLogprob chosen{token, SyntheticTokens::Logprob(true, vocab)};
-  result.logprobs.push_back(chosen);
-  for (uint32_t i = 0; i < slice.sampling->logprobs_count; ++i) {
-    const step::TokenLogprob other{TokenId{(token.value + i) % vocab}, SyntheticTokens::Logprob(false, vocab)};
-    result.logprobs.push_back(i == 0 ? chosen : other);
+  result.logprobs.push_back({token, SyntheticTokens::Logprob(true, vocab)});
+  AppendBest(token, slice.sampling->logprobs_count, result.logprobs);
+}
+
+/// The likeliest tokens where `next` follows.
+void EmulatedExecutor::AppendBest(TokenId next, uint32_t count, std::vector<step::TokenLogprob>& out) const {
+  const uint32_t vocab = options_.limits.vocab_size;
+  for (uint32_t i = 0; i < count; ++i) {
+    out.push_back({TokenId{(next.value + i) % vocab}, SyntheticTokens::Logprob(i == 0, vocab)});
   }
 }
 
@@ -98,9 +102,10 @@ void EmulatedExecutor::FillExtras(const step::StepPlan& plan, const step::Slice&
                                   step::StepResult& result) const {
   const uint32_t vocab = options_.limits.vocab_size;
   for (uint32_t i = 0; i < slice.scores_count; ++i) {
-    const TokenId next = NextOf(plan, slice, slice.tokens_count - slice.scores_count + i);
+    const TokenId next = NextOf(plan, slice, slice.scores_row + i);
     const TokenId target = plan.score_targets[slice.scores_begin + i];
     result.scores.push_back(SyntheticTokens::Logprob(next == target, vocab));
+    AppendBest(next, slice.scores_top, result.score_tops);
   }
   if (slice.want_hidden) {
     const TokenId last = plan.tokens[slice.tokens_begin + slice.tokens_count - 1].known;
@@ -126,6 +131,7 @@ void EmulatedExecutor::FillOutputs(const step::StepPlan& plan, step::StepResult&
   result.sampled.clear();
   result.logprobs.clear();
   result.scores.clear();
+  result.score_tops.clear();
   result.hidden.clear();
   result.logits.clear();
   result.missing.clear();

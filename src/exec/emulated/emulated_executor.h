@@ -60,6 +60,7 @@ class EmulatedExecutor final : public step::Executor {
   cost::StepLoad LoadOf(const step::StepPlan& plan) const;
   uint32_t ViewOf(const step::StepPlan& plan, const step::Slice& slice) const;
   TokenId NextOf(const step::StepPlan& plan, const step::Slice& slice, uint32_t row) const;
+  void AppendBest(TokenId next, uint32_t count, std::vector<step::TokenLogprob>& out) const;
   void FillOutputs(const step::StepPlan& plan, step::StepResult& result) const;
   void FillSampled(const step::StepPlan& plan, const step::Slice& slice, step::StepResult& result) const;
   void FillExtras(const step::StepPlan& plan, const step::Slice& slice, step::StepResult& result) const;
