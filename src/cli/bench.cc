@@ -139,7 +139,7 @@ absl::StatusOr<FirstToken> MeasureStart(const runtime::Runtime& runtime) {
   KVIST_RETURN_IF_ERROR(prompt().status());
   first.at_s = SecondsSinceProcessStart();
   KVIST_ASSIGN_OR_RETURN(first.prompt_s, prompt());
-  const exec::Weights& weights = runtime.executor->weights();
+  const exec::Weights& weights = runtime.cpu->weights();
   const absl::Status background = weights.WaitForBackground();  // Nothing else may run beside what is measured.
   if (weights.report().source == exec::WeightSource::kModel && !weights.report().cache_path.empty()) {
     first.cache = background.ok() ? "written" : std::string(background.message());
@@ -190,9 +190,9 @@ double HostMicroseconds(const lab::Speed& speed) {
 
 void PrintLoading(const BenchRun& run) {
   const runtime::StartTimes& times = run.runtime->times;
-  const exec::LoadReport& report = run.runtime->executor->weights().report();
+  const exec::LoadReport& report = run.runtime->cpu->weights().report();
   fmt::print("loaded in {:.2f} s ({} of weights {}{} in {:.2f} s; model opened in {:.2f} s, tokenizer in {:.2f} s)\n",
-             times.total_s, FormatByteSize(run.runtime->executor->weights().packed_bytes()),
+             times.total_s, FormatByteSize(run.runtime->cpu->weights().packed_bytes()),
              DescribeSource(report.source), report.cold ? ", from disk," : "", times.weights_s, times.open_s,
              times.text_s);
   fmt::print("first token of a prompt of {} after {:.2f} s, {:.2f} s of that for the prompt; memory after loading {}\n",
@@ -240,7 +240,7 @@ boost::json::object Common(const BenchRun& run, std::string_view name, std::stri
 
 boost::json::object LoadJson(const BenchRun& run) {
   const runtime::StartTimes& times = run.runtime->times;
-  const exec::Weights& weights = run.runtime->executor->weights();
+  const exec::Weights& weights = run.runtime->cpu->weights();
   boost::json::object load = Common(run, "load", "load");
   load["seconds"] = times.total_s;
   load["open_s"] = times.open_s;

@@ -19,6 +19,7 @@ constexpr size_t kTextBytesMax = size_t{1} << 30;  // What Tokenizer::Encode tak
 constexpr int kExitInterrupted = 130;              // As shells report SIGINT.
 
 void Advise(const runtime::Runtime& runtime, const ModelFlags& flags) {
+  if (runtime.cpu == nullptr) return;  // Nobody takes an emulated device's answers for a fault.
   const auto say = [&](std::string_view kind, const std::string& text) {
     flags.advise ? flags.advise(kind, text) : fmt::print(stderr, "{}: {}\n", kind, text);
   };
@@ -28,7 +29,7 @@ void Advise(const runtime::Runtime& runtime, const ModelFlags& flags) {
                     "about the text it is given; it knows nothing else. For a chat model: kvist pull {}",
                     runtime.model_id, kDefaultModel));
   }
-  const exec::Weights& weights = runtime.executor->weights();
+  const exec::Weights& weights = runtime.cpu->weights();
   if (weights.report().source == exec::WeightSource::kModel && !weights.report().cache_path.empty()) {
     say("note", fmt::format("{} of packed weights go to {} in the background, for the next start (--packed-cache off: "
                             "never)",

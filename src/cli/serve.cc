@@ -16,6 +16,7 @@
 #include "base/byte_size.h"
 #include "base/status.h"
 #include "cli/commands.h"
+#include "cli/device_flags.h"
 #include "cli/model_flags.h"
 #include "cli/ranges.h"
 #include "cli/served_model.h"
@@ -42,6 +43,8 @@ struct ServeFlags {
   double drain_s = 30, forget_below = 0;
   double first_token_ms = 0, next_token_ms = 0;
   std::string length_model;
+  DeviceFlags device;
+  uint32_t output_tokens_mean = 200;
   bool json = false, no_reuse = false;
 };
 
@@ -65,9 +68,10 @@ void LogCache(const std::string& path, const absl::Status& status) {
 }
 
 void LogLoading(const runtime::Runtime& runtime) {
-  const exec::LoadReport& report = runtime.executor->weights().report();
+  if (runtime.cpu == nullptr) return;
+  const exec::LoadReport& report = runtime.cpu->weights().report();
   spdlog::info("loaded in {:.2f} s: {} of weights {}{}", runtime.times.total_s,
-               FormatByteSize(runtime.executor->weights().packed_bytes()), DescribeSource(report.source),
+               FormatByteSize(runtime.cpu->weights().packed_bytes()), DescribeSource(report.source),
                report.cold ? ", from disk" : "");
   if (!report.cache_miss.empty()) spdlog::debug("{}: {}", report.cache_path, report.cache_miss);
 }
@@ -100,6 +104,10 @@ absl::Status Resolve(ServeFlags& flags) {
   };
   if (flags.log_format == "json") options.progress = [](uint64_t, uint64_t) {};  // Drawn for people.
   options.tokens_per_step_max = std::max(options.tokens_per_step_max, options.chunk_tokens_max);
+  if (flags.device.device.empty()) return absl::OkStatus();
+  KVIST_ASSIGN_OR_RETURN(cost::StepModel device, StepModelOf(flags.device));
+  KVIST_ASSIGN_OR_RETURN(const uint32_t blocks, KvBlocksOf(flags.device, device));
+  options.emulation = {.model = std::move(device), .blocks = blocks, .output_tokens_mean = flags.output_tokens_mean};
   return absl::OkStatus();
 }
 
@@ -276,6 +284,12 @@ void AddServe(CLI::App& app, int& exit_code) {
   AddSchedulingFlags(*command, *flags);
   AddServerFlags(*command, *flags);
   AddTenantFlags(*command, *flags);
+  AddDeviceFlags(*command, flags->device, "--model-shape");
+  command
+      ->add_option("--emulated-output", flags->output_tokens_mean,
+                   "With --device: answers end after so many tokens, on average; 0 = when they may not be longer")
+      ->transform(WholeNumber(0, kCountMax))
+      ->capture_default_str();
   command->callback([flags, &exit_code] { exit_code = RunServe(*flags); });
 }
 

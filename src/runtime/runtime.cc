@@ -12,6 +12,7 @@
 #include "kernels/dispatch.h"
 #include "platform/anonymous_memory.h"
 #include "platform/thread_pool.h"
+#include "runtime/emulated.h"
 
 namespace kvist::runtime {
 namespace {
@@ -95,6 +96,14 @@ absl::Status OpenText(Runtime& runtime) {
   return absl::OkStatus();
 }
 
+void MakeEngine(const RuntimeOptions& options, Runtime& runtime) {
+  runtime.engine = std::make_unique<engine::Engine>(*runtime.executor, *runtime.memory, *runtime.policy,
+                                                    *runtime.tokenizer, runtime.clock,
+                                                    engine::EngineOptions{.waiting_max = options.waiting_max,
+                                                                          .first_token_ns = options.first_token_ns,
+                                                                          .next_token_ns = options.next_token_ns});
+}
+
 }  // namespace
 
 std::string DefaultPackedCache() {
@@ -123,6 +132,14 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
     return absl::InvalidArgumentError(Cat("no scheduling policy is called \"", options.policy, "\""));
   runtime->policy = policy->make({.chunk_tokens_max = options.chunk_tokens_max, .prefills_max = options.prefills_max});
 
+  if (options.emulation) {
+    if (!options.tiers.folder.empty()) return absl::InvalidArgumentError("--kv-disk: emulated blocks have no bytes");
+    KVIST_RETURN_IF_ERROR(OpenText(*runtime));
+    UseEmulation(*options.emulation, options, *runtime);
+    MakeEngine(options, *runtime);
+    runtime->times.total_s = Seconds(runtime->clock.Now() - start);
+    return runtime;
+  }
   const uint32_t context = options.context_tokens_max != 0 ? options.context_tokens_max : spec.context_length;
   const uint64_t free_bytes = AvailableMemoryBytes();
   const uint64_t file_bytes = runtime->model->file->file_bytes();
@@ -162,19 +179,15 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
       exec::CpuExecutor::Create(runtime->model, executor_options, runtime->memory->spans(), runtime->clock);
   KVIST_RETURN_IF_ERROR(text.get());
   if (!executor.ok()) return executor.status();
+  runtime->cpu = executor->get();
+  runtime->times.weights_s = runtime->cpu->load_s();
   runtime->executor = *std::move(executor);
-  runtime->times.weights_s = runtime->executor->load_s();
-  runtime->engine = std::make_unique<engine::Engine>(*runtime->executor, *runtime->memory, *runtime->policy,
-                                                     *runtime->tokenizer, runtime->clock,
-                                                     engine::EngineOptions{.waiting_max = options.waiting_max,
-                                                                           .first_token_ns = options.first_token_ns,
-                                                                           .next_token_ns = options.next_token_ns});
+  MakeEngine(options, *runtime);
   if (has_tiers) {
-    KVIST_ASSIGN_OR_RETURN(runtime->tiers,
-                           OpenTiers(options.tiers, runtime->fingerprint, exec::LayoutOf(spec, options.kv_type),
-                                     runtime->executor->arena()));
+    KVIST_ASSIGN_OR_RETURN(runtime->tiers, OpenTiers(options.tiers, runtime->fingerprint,
+                                                     exec::LayoutOf(spec, options.kv_type), runtime->cpu->arena()));
     runtime->engine->SetColdBlocks(runtime->tiers.cold.get(), runtime->tiers.admission.get(),
-                                   {.frame_bytes = runtime->executor->arena().frame_bytes()});
+                                   {.frame_bytes = runtime->cpu->arena().frame_bytes()});
   }
   runtime->times.total_s = Seconds(runtime->clock.Now() - start);
   return runtime;

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "cost/step_model.h"
 #include "engine/engine.h"
 #include "exec/cpu/cpu_executor.h"
 #include "kv/kv_memory.h"
@@ -21,6 +22,14 @@
 #include "sched/policy.h"
 
 namespace kvist::runtime {
+
+/// A device that takes the place of this machine: its time is modelled and its tokens are synthetic. The model file
+/// gives tokenizer and chat template alone.
+struct Emulation {
+  cost::StepModel model;
+  uint32_t blocks = 0;              ///< Of KV memory.
+  uint32_t output_tokens_mean = 0;  ///< Answers end by themselves after so many tokens, on average; 0 = never.
+};
 
 struct RuntimeOptions {
   std::string model_path;
@@ -42,8 +51,9 @@ struct RuntimeOptions {
   bool share_segments = true;  ///< Sequences of a step read context that they share together; off for measuring.
   /// Folder for packed weights (exec/cpu/packed_cache.h); "" = they are packed at every start.
   std::string packed_cache;
-  uint64_t weight_memory_bytes = 0;  ///< Packed weights of more stay in that folder and are mapped; 0 = what is free.
-  TierOptions tiers;                 ///< Below hot memory. Needs `reuse`.
+  uint64_t weight_memory_bytes = 0;    ///< Packed weights of more stay in that folder and are mapped; 0 = what is free.
+  TierOptions tiers;                   ///< Below hot memory. Needs `reuse`.
+  std::optional<Emulation> emulation;  ///< Has no tiers.
   exec::LoadProgress progress;
   exec::CacheNotice cache_notice;
 };
@@ -64,8 +74,9 @@ struct Runtime {
   std::optional<ChatTemplate> chat_template;  ///< Absent when the file has none.
   absl::Status chat_template_status;          ///< Why it is absent.
   std::unique_ptr<kv::KvMemory> memory;
-  std::unique_ptr<exec::CpuExecutor> executor;
-  OpenedTiers tiers;  ///< Empty without them.
+  std::unique_ptr<step::Executor> executor;
+  exec::CpuExecutor* cpu = nullptr;  ///< The same, unless it is an emulated device.
+  OpenedTiers tiers;                 ///< Empty without them.
   std::unique_ptr<sched::SchedulerPolicy> policy;
   std::unique_ptr<engine::Engine> engine;  ///< Not started.
   std::string model_id;                    ///< File name without folder and ending.

@@ -1,0 +1,48 @@
+#include "runtime/emulated.h"
+
+#include <algorithm>
+
+#include "base/prng.h"
+#include "exec/emulated/emulated_executor.h"
+
+namespace kvist::runtime {
+namespace {
+
+/// What emulated answers are made of: short common words, which any tokenizer has.
+constexpr std::string_view kWords =
+    " the of and to in is that it was for on are as with his they at be this from have or by one had not but what all "
+    "were when we there can an your which their said if do will each about how up out them then she many some so these";
+
+}  // namespace
+
+void UseEmulation(const Emulation& emulation, const RuntimeOptions& options, Runtime& runtime) {
+  const cost::ModelShape& shape = emulation.model.options().shape;
+  const uint32_t vocab = runtime.tokenizer->vocab_size();
+  runtime.model_id = std::string(shape.name);
+  runtime.kv_bytes = static_cast<uint64_t>(emulation.blocks * kv::kBlockTokens * emulation.model.kv_bytes_per_token());
+  runtime.fingerprint = Mix64(emulation.blocks ^ Mix64(shape.layers ^ Mix64(shape.width)));
+  runtime.memory = std::make_unique<kv::KvMemory>(kv::KvMemoryOptions{.frames_count = emulation.blocks,
+                                                                      .fingerprint = runtime.fingerprint,
+                                                                      .reuse = options.reuse,
+                                                                      .pin_share = options.pin_share});
+  exec::SyntheticTokens tokens{.alphabet = runtime.tokenizer->Encode(kWords, {.add_special = false})};
+  if (const std::optional<TokenId> end = runtime.tokenizer->eos(); end && emulation.output_tokens_mean > 0) {
+    tokens.end = *end;
+    tokens.end_chance = 1.0 / emulation.output_tokens_mean;
+  }
+  runtime.executor = std::make_unique<exec::EmulatedExecutor>(
+      emulation.model,
+      exec::EmulatedOptions{
+          .limits = {.tokens_per_step_max = options.tokens_per_step_max,
+                     .slices_per_step_max = options.requests_max,
+                     .block_tokens = kv::kBlockTokens,
+                     .vocab_size = vocab,
+                     .hidden_size = shape.width,
+                     .context_tokens_max =
+                         options.context_tokens_max != 0 ? options.context_tokens_max : shape.context_length},
+          .tokens = std::move(tokens),
+          .real_time = true},
+      runtime.clock);
+}
+
+}  // namespace kvist::runtime
