@@ -13,6 +13,7 @@ void AddBatch(CLI::App& app, int& exit_code);
 void AddBench(CLI::App& app, int& exit_code);
 void AddBenchServe(CLI::App& app, int& exit_code);
 void AddClaims(CLI::App& app, int& exit_code);
+void AddCalibrate(CLI::App& app, int& exit_code);
 void AddConfig(CLI::App& app, int& exit_code);
 void AddCost(CLI::App& app, int& exit_code);
 void AddEval(CLI::App& app, int& exit_code);

@@ -8,13 +8,16 @@
 #include "base/status.h"
 #include "cli/ranges.h"
 #include "kv/kv_memory.h"
+#include "lab/measured_shape.h"
+#include "model/model.h"
 #include "platform/executable.h"
 
 namespace kvist::cli {
 
 void AddDeviceFlags(CLI::App& command, DeviceFlags& flags, const std::string& shape_flag) {
   command.add_option("--device", flags.device, "Emulated device: a name of devices/, or a file that ends in .toml");
-  command.add_option(shape_flag, flags.shape, "Model on that device, by the name of its shape, such as llama-3.1-8b");
+  command.add_option(shape_flag, flags.shape,
+                     "Model on that device, by the name of its shape, such as llama-3.1-8b, or a GGUF file");
   const auto numbers =
       CLI::IsMember(std::vector<std::string>(device::kNumberNames.begin(), device::kNumberNames.end()));
   command.add_option("--dtype", flags.dtype, "Its weights")->check(numbers)->capture_default_str();
@@ -58,7 +61,13 @@ absl::StatusOr<cost::StepModel> StepModelOf(const DeviceFlags& flags) {
                                  .tensor_parallel = flags.tensor_parallel,
                                  .pipeline_parallel = flags.pipeline_parallel};
   KVIST_ASSIGN_OR_RETURN(options.device, catalog.FindDevice(flags.device));
-  KVIST_ASSIGN_OR_RETURN(options.shape, cost::FindModelShape(flags.shape));
+  if (flags.shape.ends_with(".gguf")) {
+    KVIST_ASSIGN_OR_RETURN(const std::shared_ptr<const model::Model> model, model::LoadModel(flags.shape));
+    options.shape = lab::ShapeOf(*model);
+    options.weights = lab::WeightsOf(*model);
+  } else {
+    KVIST_ASSIGN_OR_RETURN(options.shape, cost::FindModelShape(flags.shape));
+  }
   const std::string link = !flags.link.empty()            ? flags.link
                            : options.device.links.empty() ? ""
                                                           : options.device.links.front();

@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   kvist::cli::AddInspect(app, exit_code);
   kvist::cli::AddTokenize(app, exit_code);
   kvist::cli::AddBench(app, exit_code);
+  kvist::cli::AddCalibrate(app, exit_code);
   kvist::cli::AddBatch(app, exit_code);
   kvist::cli::AddBenchServe(app, exit_code);
   kvist::cli::AddRun(app, exit_code);

@@ -58,7 +58,8 @@ TEST(DeviceReplay, IsTheSameEachTimeAndNotTheSameOnAnotherDevice) {
   const workload::Trace trace = TraceOf(30, 0.05, 900, 20);
   const auto times = [&](const DeviceReplayOptions& options) {
     std::vector<double> all;
-    for (const LoadRecord& record : ReplayOnDevice(SmallTokenizer(), trace, options)->records) {
+    const DeviceReplayResult result = *ReplayOnDevice(SmallTokenizer(), trace, options);
+    for (const LoadRecord& record : result.records) {
       all.insert(all.end(), record.text_s.begin(), record.text_s.end());
     }
     return all;

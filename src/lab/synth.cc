@@ -27,20 +27,15 @@ SynthShape ShapeOf(std::string_view name, const SynthFormat& format) {
 }
 
 const std::array<SynthShape, 8>& Shapes() {
-  constexpr SynthFormat kLlama3{.architecture = "llama",
-                                .pre = "llama-bpe",
-                                .rope_base = 5e5f,
-                                .norm_epsilon = 1e-5f,
-                                .llama3_rope = true};
+  constexpr SynthFormat kLlama3{
+      .architecture = "llama", .pre = "llama-bpe", .rope_base = 5e5f, .norm_epsilon = 1e-5f, .llama3_rope = true};
   constexpr SynthFormat kQwen3{.architecture = "qwen3", .pre = "qwen2", .rope_base = 1e6f, .norm_epsilon = 1e-6f};
   static const std::array<SynthShape, 8> shapes{
-      ShapeOf("smollm2-135m",
-              {.architecture = "llama", .pre = "smollm", .rope_base = 1e5f, .norm_epsilon = 1e-5f}),
+      ShapeOf("smollm2-135m", {.architecture = "llama", .pre = "smollm", .rope_base = 1e5f, .norm_epsilon = 1e-5f}),
       ShapeOf("qwen2.5-0.5b",
               {.architecture = "qwen2", .pre = "qwen2", .rope_base = 1e6f, .norm_epsilon = 1e-6f, .qkv_bias = true}),
       ShapeOf("qwen3-0.6b", kQwen3),
-      ShapeOf("qwen3moe-small",
-              {.architecture = "qwen3moe", .pre = "qwen2", .rope_base = 1e6f, .norm_epsilon = 1e-6f}),
+      ShapeOf("qwen3moe-small", {.architecture = "qwen3moe", .pre = "qwen2", .rope_base = 1e6f, .norm_epsilon = 1e-6f}),
       ShapeOf("llama-3.2-1b", kLlama3),
       ShapeOf("llama-3.2-3b", kLlama3),
       ShapeOf("gemma3-270m",

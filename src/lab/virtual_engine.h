@@ -30,6 +30,7 @@ struct VirtualEngineOptions {
   MakeExecutor make_executor;  ///< Absent: `machine`.
   uint32_t blocks = 1 << 14;
   uint32_t requests_max = 16, tokens_per_step_max = 512;
+  uint32_t buckets = kv::FramePool::kDefaultBuckets;  ///< Of the pool; 1 counts fastest, and one thread needs no more.
   bool reuse = true;
 };
 
@@ -43,8 +44,8 @@ class VirtualEngine {
     KVIST_CHECK(policy != nullptr && !letter.empty());
     options.machine.token = letter.front();
     options.engine.waiting_max = UINT32_MAX;
-    memory_ =
-        std::make_unique<kv::KvMemory>(kv::KvMemoryOptions{.frames_count = options.blocks, .reuse = options.reuse});
+    memory_ = std::make_unique<kv::KvMemory>(
+        kv::KvMemoryOptions{.frames_count = options.blocks, .reuse = options.reuse, .buckets = options.buckets});
     const step::ExecutorLimits limits{.tokens_per_step_max = options.tokens_per_step_max,
                                       .slices_per_step_max = options.requests_max,
                                       .block_tokens = kv::kBlockTokens,
