@@ -97,8 +97,7 @@ def fit_kernels(folder, peaks, bandwidth):
     for name, number, size in (("bf16", "bfloat16", 2), ("fp8", "fp8", 1)):
         best = fastest_rows(rows, "mnk", lambda r, number=number: r["gemm_dtype"] == number)
         samples = [(2 * m * n * k, size * (n * k + m * k) + 2 * m * n, us) for (m, n, k), us in best.items() if n >= 1024 and k >= 1024 and m <= 16384]
-        print("# weights in", name)
-        show("matmul", samples, peaks[name], bandwidth)
+        show("matmul" if size == 2 else "matmul.fp8", samples, peaks[name], bandwidth)
     full = lambda r: r["kv_cache_dtype"] == "bfloat16" and r["kernel_source"] == "vllm_flash_attn_fa3" and r["window_size"] == "0"
     best = fastest_rows(rows_of(folder / "h100_context_attention.csv.gz"), ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim"), full)
     samples = [(2 * b * h * d * s * s, 4 * b * s * d * (h + kv), us) for (b, s, h, kv, d), us in best.items() if d in (64, 128) and s >= 16]
@@ -108,11 +107,10 @@ def fit_kernels(folder, peaks, bandwidth):
     show("decode_attention", samples, peaks["bf16"], bandwidth)
     rows = rows_of(folder / "h100_moe.csv.gz")
     keys = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size")
-    for name, number, size in (("bf16", "bfloat16", 2), ("bf16", "w4a16_mxfp4", 17 / 32)):
+    for name, number, size in (("experts", "bfloat16", 2), ("experts.fp4", "w4a16_mxfp4", 17 / 32)):
         best = fastest_rows(rows, keys, lambda r, number=number: r["moe_dtype"] == number and r["distribution"] == "balanced" and r["moe_ep_size"] == "1")
         samples = [(6 * t * k * h * i / tp, min(e, t * k) * 3 * h * i / tp * size + 4 * t * k * h, us) for (t, h, i, k, e, tp), us in best.items()]
-        print("# weights in", number)
-        show("experts", samples, peaks[name], bandwidth)
+        show(name, samples, peaks["bf16"], bandwidth)
 
 
 def fit_mixed(rows, samples_of, fits, peaks, bandwidth):
