@@ -192,9 +192,8 @@ void PrintLoading(const BenchRun& run) {
   const runtime::StartTimes& times = run.runtime->times;
   const exec::LoadReport& report = run.runtime->cpu->weights().report();
   fmt::print("loaded in {:.2f} s ({} of weights {}{} in {:.2f} s; model opened in {:.2f} s, tokenizer in {:.2f} s)\n",
-             times.total_s, FormatByteSize(run.runtime->cpu->weights().packed_bytes()),
-             DescribeSource(report.source), report.cold ? ", from disk," : "", times.weights_s, times.open_s,
-             times.text_s);
+             times.total_s, FormatByteSize(run.runtime->cpu->weights().packed_bytes()), DescribeSource(report.source),
+             report.cold ? ", from disk," : "", times.weights_s, times.open_s, times.text_s);
   fmt::print("first token of a prompt of {} after {:.2f} s, {:.2f} s of that for the prompt; memory after loading {}\n",
              run.first.prompt_tokens, run.first.at_s, run.first.prompt_s,
              FormatByteSize(run.first.loaded.anonymous + run.first.loaded.file));

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "device/device_file.h"
 #include "modelfile/gguf.h"
+#include "runtime/runtime.h"
 
 namespace kvist::lab {
 namespace {
@@ -121,6 +123,33 @@ TEST(DeviceReplay, RealTimeTakesAsLongAsItSays) {
   const DeviceReplayResult virtual_result = *ReplayOnDevice(SmallTokenizer(), TraceOf(6, 0.03, 200, 10), Options());
   EXPECT_EQ(SummariseLoad(result.records, 0, {}, result.duration_s).all.answered(), 6u);
   EXPECT_GE(result.duration_s, 0.9 * virtual_result.duration_s);
+}
+
+TEST(DeviceReplay, AServedDeviceAnswersInWordsAndEndsByItself) {
+  runtime::RuntimeOptions options{.model_path = KVIST_SOURCE_DIR "/models/default-f16.gguf"};
+  options.emulation = {.model = Options().model, .blocks = 500, .output_tokens_mean = 20};
+  const std::unique_ptr<runtime::Runtime> served = *runtime::Start(options);
+  EXPECT_EQ(served->model_id, "llama-3.1-8b");
+  EXPECT_EQ(served->executor->Name(), "emulated-h100");
+  EXPECT_EQ(served->kv_bytes, 500u * 16 * 131072);
+  served->engine->Start();
+  std::mutex mutex;
+  std::string text;
+  uint32_t ended = 0;
+  for (uint32_t i = 0; i < 5; ++i) {
+    engine::GenerationRequest request;
+    request.prompt = served->tokenizer->Encode("Once " + std::to_string(i), {.add_special = false});
+    request.max_tokens = 2000;
+    served->engine->Submit(std::move(request), [&](engine::GenerationEvent&& event) {
+      std::lock_guard lock(mutex);
+      text += event.text;
+      ended += event.finish == engine::FinishReason::kStop ? 1 : 0;
+    });
+  }
+  served->engine->Stop(/*drain=*/true);
+  EXPECT_EQ(ended, 5u) << "none has 2000 tokens";
+  EXPECT_NE(text.find(" "), text.npos);
+  EXPECT_NE(text.find_first_of("abcdefghijklmnopqrstuvwxyz"), text.npos);
 }
 
 TEST(DeviceReplay, WhatCannotRunIsTold) {
