@@ -40,14 +40,6 @@ CLI::Option* FindOption(CLI::App& command, std::string_view key) {
   return nullptr;
 }
 
-std::vector<std::string> KeysOf(const CLI::App& command) {
-  std::vector<std::string> keys;
-  for (const CLI::Option* option : command.get_options({})) {
-    if (std::string key = KeyOf(*option); !key.empty()) keys.push_back(std::move(key));
-  }
-  return keys;
-}
-
 /// Letters to insert, delete or replace.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -134,17 +126,6 @@ absl::Status CheckTables(const CLI::App& command, std::string_view path, const t
   return absl::OkStatus();
 }
 
-absl::Status ApplyAll(CLI::App& command, std::string_view config) {
-  const Environment environment = [](const std::string& name) { return std::getenv(name.c_str()); };
-  std::vector<Setting> settings = SettingsOf(command, environment);
-  if (const std::string path = SettingsFile(config, environment); !path.empty()) {
-    KVIST_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kSettingsBytesMax));
-    KVIST_ASSIGN_OR_RETURN(const std::vector<Setting> of_file, ParseSettings(command, path, text));
-    settings.insert(settings.end(), of_file.begin(), of_file.end());
-  }
-  return Apply(command, settings);
-}
-
 }  // namespace
 
 std::string SettingsFile(std::string_view given, const Environment& environment) {
@@ -181,7 +162,7 @@ absl::StatusOr<std::vector<Setting>> ParseSettings(const CLI::App& command, std:
   std::vector<Setting> settings;
   const toml::table* own = root[command.get_name()].as_table();
   if (own == nullptr) return settings;
-  const std::vector<std::string> keys = KeysOf(command);
+  const std::vector<std::string> keys = FlagsOf(command);
   for (const auto& [key, node] : *own) {
     Setting setting{.flag = std::string(key.str()), .values = {}, .place = PlaceOf(path, key.source())};
     std::ranges::replace(setting.flag, '_', '-');
@@ -197,10 +178,39 @@ absl::StatusOr<std::vector<Setting>> ParseSettings(const CLI::App& command, std:
 
 std::vector<Setting> SettingsOf(const CLI::App& command, const Environment& environment) {
   std::vector<Setting> settings;
-  for (const std::string& key : KeysOf(command)) {
+  for (const std::string& key : FlagsOf(command)) {
     const std::string name = VariableName(command.get_name(), key);
     const char* value = environment(name);
     if (value != nullptr) settings.push_back({.flag = key, .values = {value}, .place = name});
+  }
+  return settings;
+}
+
+absl::StatusOr<std::vector<Setting>> OtherSettings(const CLI::App& command, std::string_view config) {
+  const Environment environment = [](const std::string& name) { return std::getenv(name.c_str()); };
+  std::vector<Setting> settings = SettingsOf(command, environment);
+  if (const std::string path = SettingsFile(config, environment); !path.empty()) {
+    KVIST_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kSettingsBytesMax));
+    KVIST_ASSIGN_OR_RETURN(const std::vector<Setting> of_file, ParseSettings(command, path, text));
+    settings.insert(settings.end(), of_file.begin(), of_file.end());
+  }
+  return settings;
+}
+
+std::vector<std::string> FlagsOf(const CLI::App& command) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : command.get_options({})) {
+    if (std::string key = KeyOf(*option); !key.empty()) flags.push_back(std::move(key));
+  }
+  return flags;
+}
+
+std::vector<Setting> GivenOn(const CLI::App& command) {
+  std::vector<Setting> settings;
+  for (const CLI::Option* option : command.get_options({})) {
+    const std::string key = KeyOf(*option);
+    if (!key.empty() && option->count() > 0)
+      settings.push_back({.flag = key, .values = option->results(), .place = Cat("--", key)});
   }
   return settings;
 }
@@ -237,7 +247,8 @@ void AddSettings(CLI::App& app) {
   }
   app.parse_complete_callback([&app, config] {
     for (CLI::App* command : app.get_subcommands()) {
-      const absl::Status status = ApplyAll(*command, *config);
+      const absl::StatusOr<std::vector<Setting>> settings = OtherSettings(*command, *config);
+      const absl::Status status = settings.ok() ? Apply(*command, *settings) : settings.status();
       if (!status.ok()) throw CLI::ValidationError(std::string(status.message()), CLI::ExitCodes::ValidationError);
     }
   });

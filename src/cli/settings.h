@@ -44,6 +44,16 @@ absl::StatusOr<std::vector<Setting>> ParseSettings(const CLI::App& command, std:
 /// Settings of `command` in the environment.
 std::vector<Setting> SettingsOf(const CLI::App& command, const Environment& environment);
 
+/// All that the environment and the file say. @param config  of --config; "" = not given.
+/// Errors: those of reading the file and of ParseSettings.
+absl::StatusOr<std::vector<Setting>> OtherSettings(const CLI::App& command, std::string_view config);
+
+/// Names of the flags of `command` that settings can give.
+std::vector<std::string> FlagsOf(const CLI::App& command);
+
+/// What the flags of `command` were given so far, as settings: of whatever source.
+std::vector<Setting> GivenOn(const CLI::App& command);
+
 /// Gives each flag that the command line left out its setting; earlier settings win.
 /// Errors: InvalidArgument with the place and what the flag says about the value.
 absl::Status Apply(CLI::App& command, const std::vector<Setting>& settings);

@@ -71,6 +71,13 @@ void Engine::Call(std::function<void()> call) {
   wake_.notify_one();
 }
 
+void Engine::SetTargets(int64_t first_token_ns, int64_t next_token_ns) {
+  Call([this, first_token_ns, next_token_ns] {
+    options_.first_token_ns = first_token_ns;
+    options_.next_token_ns = next_token_ns;
+  });
+}
+
 void Engine::Cancel(RequestId id) {
   Call([this, id] { ApplyCancel(id); });
 }

@@ -79,6 +79,9 @@ class Engine {
   /// Keeps blocks on tiers below hot memory. Before the first request; both outlive the engine.
   void SetColdBlocks(kv::ColdBlocks* cold, kv::AdmissionPolicy* admission, TierOptions options);
 
+  /// The wished times of requests that name none change, soon. Any thread.
+  void SetTargets(int64_t first_token_ns, int64_t next_token_ns);
+
   /// Queues a request. `sink` is called on the engine thread, in order; the last event has a finish reason. A request
   /// that can never run ends with an InvalidArgument event; a full queue ends it with ResourceExhausted. Any thread.
   RequestId Submit(GenerationRequest request, EventSink sink);
@@ -189,7 +192,7 @@ class Engine {
   sched::SchedulerPolicy& policy_;
   const Tokenizer& tokenizer_;
   const Clock& clock_;
-  const EngineOptions options_;
+  EngineOptions options_;
   MeterBook* book_ = nullptr;
   std::unique_ptr<TierMover> tiers_;
   uint32_t context_tokens_max_;

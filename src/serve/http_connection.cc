@@ -13,6 +13,7 @@
 #include <boost/beast/http/string_body.hpp>
 
 #include "base/status.h"
+#include "serve/tls.h"
 
 namespace kvist::serve {
 
@@ -101,14 +102,16 @@ struct HttpConnection::Request {
   bool http_1_0() const { return parser.get().version() < 11; }
 };
 
-HttpConnection::HttpConnection(ConnectionHost& host, tcp::socket socket)
+HttpConnection::HttpConnection(ConnectionHost& host, std::unique_ptr<ByteChannel> channel)
     : host_(host),
-      socket_(std::move(socket)),
+      channel_(std::move(channel)),
+      socket_(channel_->socket()),
       buffer_(host.limits.header_bytes_max + kReadBytes),
       deadline_(socket_.get_executor()),
       news_(socket_.get_executor()) {}
 
 asio::awaitable<void> HttpConnection::Run() {
+  if (!co_await Open()) close_after_ = true;
   while (!close_after_ && !gone_) {
     Request request;
     if (!co_await ReadRequest(request)) break;
@@ -165,6 +168,24 @@ void HttpConnection::Disarm() {
 
 // ---- Reading.
 
+/// False: there is no way to talk with this client.
+asio::awaitable<bool> HttpConnection::Open() {
+  Arm(host_.limits.header);
+  const error_code error = co_await channel_->Open();
+  Disarm();
+  if (!error) co_return !close_after_;
+  spdlog::debug("a connection did not come about: {}", error.message());
+  if (IsPlainHttp(error)) {  // Its client does not expect TLS, and would not understand its alert.
+    static constexpr std::string_view kAnswer =
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 33\r\nConnection: close\r\n\r\n"
+        "this port speaks HTTPS, not HTTP\n";
+    error_code ignored;
+    socket_.non_blocking(true, ignored);
+    socket_.write_some(asio::buffer(kAnswer), ignored);
+  }
+  co_return false;
+}
+
 /// Reads the head. False: the connection is over, and the client was told where there was something to tell.
 asio::awaitable<bool> HttpConnection::ReadRequest(Request& request) {
   const HttpLimits& limits = host_.limits;
@@ -173,12 +194,13 @@ asio::awaitable<bool> HttpConnection::ReadRequest(Request& request) {
   reading_ = true;
   if (buffer_.size() == 0) {
     Arm(std::exchange(fresh_, false) ? limits.header : limits.idle);
-    auto [error] = co_await socket_.async_wait(tcp::socket::wait_read, kAwait);
+    auto [error, bytes] = co_await channel_->async_read_some(buffer_.prepare(kReadBytes), kAwait);
+    buffer_.commit(bytes);
     Disarm();
     if (error || close_after_) co_return false;
   }
   Arm(limits.header);
-  auto [error, bytes] = co_await http::async_read_header(socket_, buffer_, request.parser, kAwait);
+  auto [error, bytes] = co_await http::async_read_header(*channel_, buffer_, request.parser, kAwait);
   Disarm();
   if (!error) {
     request.head = {.method = MethodOf(request.parser.get().method()),
@@ -212,7 +234,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(Request& request) {
   while (!request.parser.is_done()) {
     const auto left = std::chrono::duration_cast<milliseconds>(end - steady_clock::now());
     Arm(std::min(limits.body_gap, std::max(left, milliseconds(0))));
-    auto [error, bytes] = co_await http::async_read_some(socket_, buffer_, request.parser, kAwait);
+    auto [error, bytes] = co_await http::async_read_some(*channel_, buffer_, request.parser, kAwait);
     Disarm();
     if (!error) continue;
     if (timed_out_) {
@@ -367,7 +389,7 @@ asio::awaitable<bool> HttpConnection::WaitForNews(milliseconds limit) {
 void HttpConnection::Watch() {
   if (buffer_.size() >= host_.limits.header_bytes_max) return;  // Enough of the next request: no more is taken now.
   watching_ = true;
-  socket_.async_read_some(buffer_.prepare(kReadBytes), [self = shared_from_this()](error_code error, size_t bytes) {
+  channel_->Read(buffer_.prepare(kReadBytes), [self = shared_from_this()](error_code error, size_t bytes) {
     self->watching_ = false;
     self->buffer_.commit(bytes);
     if (!error && self->watch_wanted_) return self->Watch();
@@ -424,7 +446,7 @@ asio::awaitable<bool> HttpConnection::Write(std::string bytes) {
   for (size_t written = 0; written < bytes.size();) {
     if (gone_) co_return false;
     Arm(host_.limits.write);
-    auto [error, count] = co_await socket_.async_write_some(asio::buffer(bytes) + written, kAwait);
+    auto [error, count] = co_await channel_->async_write_some(asio::buffer(bytes) + written, kAwait);
     Disarm();
     if (error) {
       ClientGone();
@@ -439,8 +461,9 @@ asio::awaitable<bool> HttpConnection::Write(std::string bytes) {
 /// would take the answer away from it.
 asio::awaitable<void> HttpConnection::CloseGently() {
   error_code ignored;
-  socket_.shutdown(tcp::socket::shutdown_send, ignored);
   Arm(kLinger);
+  if (!gone_) co_await channel_->SayGoodbye();
+  socket_.shutdown(tcp::socket::shutdown_send, ignored);
   size_t dropped = 0;
   while (!gone_ && !timed_out_ && dropped < kLingerBytesMax) {
     buffer_.clear();

@@ -2,7 +2,8 @@
 
 /// @file
 /// One client's connection: reads requests within limits of size and time, writes answers and streams, notices when the
-/// client is gone. Network thread only. The only file that knows Beast. Non-goals: what is answered (service.h).
+/// client is gone. Network thread only. The only file that knows Beast. Non-goals: what is answered (service.h), how
+/// bytes travel (byte_channel.h).
 
 #include <chrono>
 #include <functional>
@@ -12,11 +13,11 @@
 #include <string_view>
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 
+#include "serve/byte_channel.h"
 #include "serve/generation_stream.h"
 #include "serve/server.h"
 #include "serve/service.h"
@@ -33,7 +34,7 @@ struct ConnectionHost {
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  HttpConnection(ConnectionHost& host, boost::asio::ip::tcp::socket socket);
+  HttpConnection(ConnectionHost& host, std::unique_ptr<ByteChannel> channel);
 
   /// Serves until either side ends. The caller keeps it running; it ends after Stop once the open request is answered.
   boost::asio::awaitable<void> Run();
@@ -49,6 +50,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   struct Request;
   enum class Framing : uint8_t { kLength, kChunked, kToTheEnd };  ///< How the body's end is told.
 
+  boost::asio::awaitable<bool> Open();
   boost::asio::awaitable<bool> ReadRequest(Request& request);
   boost::asio::awaitable<bool> ReadBody(Request& request);
   boost::asio::awaitable<void> Handle(Request& request);
@@ -70,7 +72,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string HeadText(const Request& request, const HttpReply& reply, Framing framing) const;
 
   ConnectionHost& host_;
-  boost::asio::ip::tcp::socket socket_;
+  const std::unique_ptr<ByteChannel> channel_;
+  boost::asio::ip::tcp::socket& socket_;      ///< The channel's.
   boost::beast::flat_buffer buffer_;          ///< Read and not yet parsed.
   boost::asio::steady_timer deadline_;        ///< Of the read or write under way.
   boost::asio::steady_timer news_;            ///< Never expires; cancelled to wake who waits for news.

@@ -97,8 +97,9 @@ Target RouteOfPath(std::string_view path) {
 }  // namespace
 
 Target RouteOf(std::string_view target) {
-  constexpr std::string_view kScheme = "http://";  // The form that proxies use; servers must know it.
-  if (target.starts_with(kScheme)) target.remove_prefix(std::min(target.find('/', kScheme.size()), target.size()));
+  for (const std::string_view scheme : {"http://", "https://"}) {  // The form that proxies use; servers must know it.
+    if (target.starts_with(scheme)) target.remove_prefix(std::min(target.find('/', scheme.size()), target.size()));
+  }
   target = target.substr(0, target.find('#'));
   const size_t path_end = std::min(target.find('?'), target.size());
   Target found = RouteOfPath(target.substr(0, path_end));

@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "serve/http_connection.h"
+#include "serve/tls.h"
 
 namespace kvist::serve {
 
@@ -75,6 +76,14 @@ absl::StatusOr<tcp::endpoint> AllowedEndpoint(asio::io_context& io, const Server
   return endpoint;
 }
 
+/// Nothing where none is wanted.
+absl::StatusOr<std::shared_ptr<const TlsIdentity>> LoadIdentity(const ServerOptions& options) {
+  if (options.tls_certificate.empty() && options.tls_key.empty()) return nullptr;
+  if (options.tls_certificate.empty()) return absl::InvalidArgumentError("--tls-key needs --tls-cert");
+  if (options.tls_key.empty()) return absl::InvalidArgumentError("--tls-cert needs --tls-key");
+  return TlsIdentity::Load({.certificate = options.tls_certificate, .key = options.tls_key});
+}
+
 absl::Status Listen(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
   error_code error;
   acceptor.open(endpoint.protocol(), error);
@@ -128,6 +137,8 @@ struct Server::Impl {
   void WaitForSignal();
   void WaitForHangup();
   void Reload();
+  void ReloadTenants();
+  void ReloadIdentity();
   void NextPhase();
   void Finish();
 
@@ -137,20 +148,21 @@ struct Server::Impl {
     for (const auto& connection : all) action(*connection);
   }
 
-  const ServerOptions options;
+  ServerOptions options;  ///< Changes on the network thread; of what workers read, nothing does.
   asio::io_context io{1};
   asio::thread_pool workers{kWorkers};
   tcp::acceptor acceptor{io};
   tcp::endpoint endpoint;  ///< In use; kept after the acceptor has closed.
   asio::signal_set signals{io}, hangups{io};
   asio::steady_timer phase_end{io};
+  std::shared_ptr<const TlsIdentity> identity;  ///< Of new connections; null = plain HTTP.
   const std::unique_ptr<Tenants> tenants;
   const std::unique_ptr<Metering> metering;
   Service service;
   StreamHost streams;
   ConnectionHost host;
   std::unordered_set<std::shared_ptr<HttpConnection>> connections;
-  std::map<asio::ip::address, uint32_t> connections_from;  ///< Kept only where they are bounded.
+  std::map<asio::ip::address, uint32_t> connections_from;
   Phase phase = Phase::kServing;
 };
 
@@ -171,20 +183,22 @@ void Server::Impl::Accept(tcp::socket socket) {
   error_code ignored;
   ServeMetrics& metrics = service.metrics();
   const uint32_t from_one_max = options.limits.connections_per_address_max;
-  const asio::ip::address from = from_one_max == 0 ? asio::ip::address() : socket.remote_endpoint(ignored).address();
-  const bool too_many_from_one = from_one_max > 0 && connections_from[from] >= from_one_max;
+  const asio::ip::address from = socket.remote_endpoint(ignored).address();
+  const auto others = connections_from.find(from);
+  const bool too_many_from_one = from_one_max > 0 && others != connections_from.end() && others->second >= from_one_max;
   if (connections.size() >= options.limits.connections_max || too_many_from_one) {
-    if (from_one_max > 0 && !too_many_from_one && connections_from[from] == 0) connections_from.erase(from);
     metrics.connections_refused.fetch_add(1);
+    if (identity != nullptr) return;  // A handshake would be too much.
     socket.non_blocking(true, ignored);
     socket.write_some(asio::buffer(TooManyText()), ignored);
     return;
   }
   socket.set_option(tcp::no_delay(true), ignored);
   socket.set_option(asio::socket_base::keep_alive(true), ignored);  // Finds out about machines that vanished.
-  auto connection = std::make_shared<HttpConnection>(host, std::move(socket));
+  auto channel = identity != nullptr ? identity->NewChannel(std::move(socket)) : NewPlainChannel(std::move(socket));
+  auto connection = std::make_shared<HttpConnection>(host, std::move(channel));
   connections.insert(connection);
-  if (from_one_max > 0) ++connections_from[from];
+  ++connections_from[from];
   metrics.connections_open.fetch_add(1);
   asio::co_spawn(
       io, [connection] { return connection->Run(); },
@@ -219,14 +233,26 @@ void Server::Impl::WaitForHangup() {
 }
 
 void Server::Impl::Reload() {
-  if (!tenants->has_file()) return spdlog::info("there is nothing to read again: no --tenants");
   asio::post(workers, [this] {
-    if (const absl::Status status = tenants->Reload(); status.ok()) {
-      spdlog::info("tenants: {} read again, {} of them", options.tenants_file, tenants->All().size());
-    } else {
-      spdlog::error("tenants stay as they were: {}", std::string(status.message()));
-    }
+    if (tenants->has_file()) ReloadTenants();
+    if (!options.tls_certificate.empty()) ReloadIdentity();
+    if (options.reread) options.reread();
   });
+}
+
+void Server::Impl::ReloadTenants() {
+  if (const absl::Status status = tenants->Reload(); status.ok()) {
+    spdlog::info("tenants: {} read again, {} of them", options.tenants_file, tenants->All().size());
+  } else {
+    spdlog::error("tenants stay as they were: {}", std::string(status.message()));
+  }
+}
+
+void Server::Impl::ReloadIdentity() {
+  absl::StatusOr<std::shared_ptr<const TlsIdentity>> fresh = LoadIdentity(options);
+  if (!fresh.ok()) return spdlog::error("the certificate stays as it was: {}", std::string(fresh.status().message()));
+  spdlog::info("certificate: {} read again, valid until {}", options.tls_certificate, (*fresh)->valid_until());
+  asio::post(io, [this, fresh = *std::move(fresh)] { identity = fresh; });
 }
 
 /// Each step of a stop is harder than the one before. Runs on a request to stop and when a phase's time is over.
@@ -271,6 +297,7 @@ absl::Status Server::CheckOptions(const ServerOptions& options) {
   const RealClock clock;
   KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<Tenants> tenants, MakeTenants(options, clock));
   KVIST_ASSIGN_OR_RETURN(const tcp::endpoint endpoint, AllowedEndpoint(io, options, *tenants));
+  KVIST_RETURN_IF_ERROR(LoadIdentity(options).status());
   tcp::acceptor acceptor(io);
   return Listen(acceptor, endpoint);
 }
@@ -286,9 +313,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options, Se
                                                                                .places = options.usage_places,
                                                                                .unix_now_s = options.unix_now_s},
                                                                               *tenants));
+  KVIST_ASSIGN_OR_RETURN(std::shared_ptr<const TlsIdentity> identity, LoadIdentity(options));
   const bool on_loopback = endpoint.address().is_loopback();
   auto impl = std::make_unique<Impl>(std::move(options), std::move(tenants), std::move(metering), on_loopback,
                                      std::move(model), engine, clock);
+  impl->identity = std::move(identity);
   KVIST_RETURN_IF_ERROR(Listen(impl->acceptor, endpoint));
   impl->endpoint = impl->acceptor.local_endpoint();
   if (impl->options.handle_signals) {  // One that comes before Run is kept for it.
@@ -304,7 +333,7 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
 
 std::string Server::url() const {
-  return "http://" + Place(impl_->endpoint);
+  return (impl_->options.tls_certificate.empty() ? "http://" : "https://") + Place(impl_->endpoint);
 }
 uint16_t Server::port() const {
   return impl_->endpoint.port();
@@ -330,6 +359,15 @@ void Server::Run() {
 
 void Server::RequestReload() {
   asio::post(impl_->io, [impl = impl_.get()] { impl->Reload(); });
+}
+
+void Server::Adopt(const ServerOptions& options) {
+  asio::post(impl_->io, [impl = impl_.get(), limits = options.limits, drain = options.drain, wait = options.max_wait_s,
+                         origin = options.cors_origin] {
+    impl->options.limits = limits;
+    impl->options.drain = drain;
+    impl->service.Adopt(origin, wait);
+  });
 }
 
 void Server::RequestStop() {

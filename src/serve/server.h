@@ -43,6 +43,8 @@ struct ServerOptions {
   uint16_t port = 8080;               ///< 0 = any free one.
   std::vector<std::string> api_keys;  ///< Of the tenant "default".
   std::string tenants_file;           ///< Other tenants; "" = none. Read again on SIGHUP with handle_signals.
+  std::string tls_certificate;        ///< PEM, the server's first; "" = plain HTTP. Read again on SIGHUP, too.
+  std::string tls_key;                ///< PEM, of the certificate.
   std::string usage_db;               ///< Database of what requests use; "" = none.
   double max_wait_s = 0;         ///< Requests that would wait longer for their turn are refused early; 0 = none is.
   uint32_t usage_places = 8192;  ///< Requests that wait, run or are not written yet; more are refused.
@@ -50,6 +52,7 @@ struct ServerOptions {
   HttpLimits limits;
   std::chrono::milliseconds drain{30'000};  ///< For open requests after a stop; then they fail.
   bool handle_signals = false;              ///< SIGINT and SIGTERM are RequestStop, from Create to the end of Run.
+  std::function<void()> reread;             ///< Called on a worker with each RequestReload; may be empty.
   std::function<int64_t()> unix_now_s;      ///< Wall clock, for "created" and templates. Required.
 };
 
@@ -60,13 +63,14 @@ class Server {
   static absl::Status CheckOptions(const ServerOptions& options);
 
   /// Listens; nothing is accepted before Run. References outlive the server; the engine has not been started.
-  /// Errors: InvalidArgument (host unknown; beyond loopback without an API key; the tenants file; the usage database),
+  /// Errors: InvalidArgument (host unknown; beyond loopback without an API key; the tenants file; the certificate; the
+  /// usage database),
   /// AlreadyExists (port in use), PermissionDenied.
   static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options, ServedModel model,
                                                         engine::Engine& engine, const Clock& clock);
   ~Server();
 
-  /// "http://127.0.0.1:8080", of the address in use.
+  /// "http://127.0.0.1:8080", or with https, of the address in use.
   std::string url() const;
   uint16_t port() const;
 
@@ -77,8 +81,13 @@ class Server {
   /// or after `drain`: fails what is open. Any thread.
   void RequestStop();
 
-  /// Reads the tenants file again, soon; a file with a fault changes nothing. Logs either. Any thread.
+  /// Reads the tenants file and the certificate again, soon; a file with a fault changes nothing. Logs either. Then
+  /// calls `reread`. Any thread.
   void RequestReload();
+
+  /// What of `options` may change takes effect, soon: limits of HTTP (also for open connections), max_wait_s,
+  /// cors_origin, drain. Any thread.
+  void Adopt(const ServerOptions& options);
 
  private:
   struct Impl;

@@ -88,6 +88,12 @@ class Service {
   /// Headers that every reply to `head` carries: the request's id, what its tenant may still take, CORS.
   std::vector<std::pair<std::string, std::string>> CommonHeaders(const HttpHead& head) const;
 
+  /// Changes what the options of the same names were. Network thread, as Refusal and CommonHeaders.
+  void Adopt(std::string cors_origin, double max_wait_s) {
+    options_.cors_origin = std::move(cors_origin);
+    options_.max_wait_s = max_wait_s;
+  }
+
   /// From now on /health says "stopping".
   void SetStopping() { stopping_ = true; }
   bool stopping() const { return stopping_; }

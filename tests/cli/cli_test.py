@@ -295,6 +295,45 @@ class Settings(CliTest):
         self.assertEqual(json.loads(process.stdout.readline())["event"], "ready")
         self.fails(2, self.kvist("config", "serf"), "serf")
 
+    def test_settings_are_read_again_on_a_hangup(self):
+        path = self.write('[serve]\nmax-connections = 10\nchunk = 64\nlog-level = "info"\n', "reread.toml")
+        process = self.start("serve", MODEL, "--config", path, "--port", "0", "--max-body", "1MiB")
+        lines = []
+        reader = threading.Thread(target=lambda: lines.extend(iter(process.stderr.readline, "")), daemon=True)
+        reader.start()
+
+        def said(text):
+            for _ in range(200):
+                if any(text in line for line in lines):
+                    return True
+                time.sleep(0.05)
+            return False
+
+        self.assertTrue(said("listening on"))
+        path.write_text('[serve]\nmax-connections = 1\nchunk = 32\nmax-body = "2MiB"\nthreads = 1\n')
+        process.send_signal(signal.SIGHUP)
+        self.assertTrue(said("--max-connections has changed"), lines)
+        self.assertTrue(said("--chunk has changed, and needs a restart"), lines)
+        self.assertTrue(said("--threads has changed, and needs a restart"), lines)
+        self.assertFalse(any("--max-body" in line for line in lines), "the command line wins")
+        port = int(re.search(r"listening on http://127\.0\.0\.1:(\d+)", "".join(lines)).group(1))
+        with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)) as second:
+            second.settimeout(10)
+            self.assertIn(b"503", second.recv(1000))
+        # A fault changes nothing; what needs a restart is told again until there is one.
+        path.write_text("[serve]\nmax-connections = 0\n")
+        process.send_signal(signal.SIGHUP)
+        self.assertTrue(said("settings stay as they were: "), lines)
+        del lines[:]
+        path.write_text("[serve]\nmax-connections = 1\nchunk = 32\n")
+        process.send_signal(signal.SIGHUP)
+        self.assertTrue(said("--chunk has changed, and needs a restart"), lines)
+        self.assertFalse(any("--max-connections" in line for line in lines))
+
+    def test_certificates_are_checked_before_the_model_is_read(self):
+        self.fails(1, self.kvist("serve", "none.gguf", "--port", "0", "--tls-cert", "x.pem"), "--tls-cert needs --tls-key")
+        self.fails(1, self.kvist("serve", "none.gguf", "--port", "0", "--tls-cert", "x.pem", "--tls-key", "x.key"), "x.pem")
+
     def test_log_lines_are_json(self):
         process = self.start("serve", MODEL, "--port", "0", "--log-format", "json")
         lines = [json.loads(process.stderr.readline()) for _ in range(2)]

@@ -1,0 +1,109 @@
+#include "serve/tls.h"
+
+#include <ctime>
+#include <string_view>
+#include <utility>
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "base/status.h"
+
+namespace kvist::serve {
+
+namespace asio = boost::asio;
+namespace ssl = boost::asio::ssl;
+
+namespace {
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+
+class TlsChannel final : public ByteChannel {
+ public:
+  TlsChannel(asio::ip::tcp::socket socket, ssl::context& context) : stream_(std::move(socket), context) {}
+
+  asio::ip::tcp::socket& socket() override { return stream_.next_layer(); }
+  asio::awaitable<Error> Open() override {
+    auto [error] = co_await stream_.async_handshake(ssl::stream_base::server, kAwait);
+    opened_ = !error;
+    co_return error;
+  }
+  asio::awaitable<void> SayGoodbye() override {
+    if (opened_) co_await stream_.async_shutdown(kAwait);  // Clients that just leave make it fail, and nobody cares.
+  }
+  void Read(asio::mutable_buffer buffer, Done done) override { stream_.async_read_some(buffer, std::move(done)); }
+  void Write(asio::const_buffer buffer, Done done) override { stream_.async_write_some(buffer, std::move(done)); }
+
+ private:
+  ssl::stream<asio::ip::tcp::socket> stream_;
+  bool opened_ = false;
+};
+
+/// ALPN: of what the client offers, HTTP/1.1; a client that offers other protocols only is refused (RFC 7301).
+int ChooseProtocol(SSL* /*ssl*/, const unsigned char** out, unsigned char* out_size, const unsigned char* offered,
+                   unsigned offered_size, void* /*context*/) {
+  static constexpr unsigned char kHttp11[] = {8, 'h', 't', 't', 'p', '/', '1', '.', '1'};
+  unsigned char* chosen = nullptr;
+  if (SSL_select_next_proto(&chosen, out_size, kHttp11, sizeof kHttp11, offered, offered_size) !=
+      OPENSSL_NPN_NEGOTIATED) {
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
+  }
+  *out = chosen;
+  return SSL_TLSEXT_ERR_OK;
+}
+
+absl::Status Fault(const std::string& file, std::string_view what, const boost::system::error_code& error) {
+  return absl::InvalidArgumentError(Cat(file, ": ", what, " (", error.message(), ")"));
+}
+
+std::string EndOf(SSL_CTX* context) {
+  const X509* certificate = SSL_CTX_get0_certificate(context);
+  std::tm end{};
+  if (certificate == nullptr || ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &end) != 1) return "";
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &end)};
+}
+
+}  // namespace
+
+struct TlsIdentity::Context {
+  ssl::context value{ssl::context::tls_server};
+};
+
+TlsIdentity::TlsIdentity(std::unique_ptr<Context> context)
+    : context_(std::move(context)), valid_until_(EndOf(context_->value.native_handle())) {}
+TlsIdentity::~TlsIdentity() = default;
+
+absl::StatusOr<std::shared_ptr<const TlsIdentity>> TlsIdentity::Load(const TlsFiles& files) {
+  auto owned = std::make_unique<Context>();
+  ssl::context& context = owned->value;
+  SSL_CTX* raw = context.native_handle();
+  SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION);
+  SSL_CTX_set_options(raw, SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE);
+  SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS);  // Most connections are idle most of the time.
+  SSL_CTX_set_alpn_select_cb(raw, ChooseProtocol, nullptr);
+  boost::system::error_code error;
+  // A key with a password must fail, not ask the terminal.
+  context.set_password_callback([](size_t, ssl::context::password_purpose) { return std::string(); }, error);
+  context.use_certificate_chain_file(files.certificate, error);
+  if (error) return Fault(files.certificate, "no certificate in PEM can be read from it", error);
+  context.use_private_key_file(files.key, ssl::context::pem, error);
+  if (error)
+    return Fault(files.key, "no key of this certificate, in PEM and without a password, can be read from it", error);
+  return std::shared_ptr<const TlsIdentity>(new TlsIdentity(std::move(owned)));
+}
+
+std::unique_ptr<ByteChannel> TlsIdentity::NewChannel(asio::ip::tcp::socket socket) const {
+  return std::make_unique<TlsChannel>(std::move(socket), context_->value);
+}
+
+bool IsPlainHttp(const ByteChannel::Error& error) {
+  return error.category() == asio::error::get_ssl_category() &&
+         ERR_GET_REASON(static_cast<unsigned long>(error.value())) == SSL_R_HTTP_REQUEST;
+}
+
+}  // namespace kvist::serve

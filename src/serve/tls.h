@@ -1,0 +1,48 @@
+#pragma once
+
+/// @file
+/// TLS for connections that come in: a certificate with its key, and channels that use it. TLS 1.2 and later, HTTP/1.1
+/// only (ALPN). Threads: loading any, channels the network thread. Non-goals: certificates of clients, choosing among
+/// several certificates, fetching any.
+
+#include <memory>
+#include <string>
+
+#include <boost/asio/ip/tcp.hpp>
+
+#include "absl/status/statusor.h"
+#include "serve/byte_channel.h"
+
+namespace kvist::serve {
+
+/// Files in PEM.
+struct TlsFiles {
+  std::string certificate;  ///< The server's, then those that it rests on; "" = no TLS.
+  std::string key;          ///< Of the certificate, without a password.
+};
+
+/// A certificate that was read. Connections that use it outlive it.
+class TlsIdentity {
+ public:
+  /// Errors: InvalidArgument names the file that is missing or no good, or says that the key is another certificate's.
+  static absl::StatusOr<std::shared_ptr<const TlsIdentity>> Load(const TlsFiles& files);
+  ~TlsIdentity();
+
+  /// A channel that begins with a handshake.
+  std::unique_ptr<ByteChannel> NewChannel(boost::asio::ip::tcp::socket socket) const;
+
+  /// "2027-03-01T12:00:00Z": when the certificate ends.
+  const std::string& valid_until() const { return valid_until_; }
+
+ private:
+  struct Context;
+  explicit TlsIdentity(std::unique_ptr<Context> context);
+
+  const std::unique_ptr<Context> context_;
+  std::string valid_until_;
+};
+
+/// The handshake failed because the client spoke plain HTTP.
+bool IsPlainHttp(const ByteChannel::Error& error);
+
+}  // namespace kvist::serve
