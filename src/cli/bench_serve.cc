@@ -21,13 +21,14 @@
 #include "lab/load_report.h"
 #include "lab/load_run.h"
 #include "platform/interrupt.h"
+#include "platform/open_files.h"
 #include "serve/json_output.h"
 
 namespace kvist::cli {
 namespace {
 
 struct BenchServeFlags {
-  std::string url = "http://127.0.0.1:8080", api_key, endpoint = "chat", dataset, more, html;
+  std::string url = "http://127.0.0.1:8080", api_key, endpoint = "chat", dataset, rate_file, more, html;
   std::vector<std::string> traces, tenants;
   double slo_ttft_ms = 0, slo_tpot_ms = 0, timeout_s = 600;
   bool ignore_eos = false, json = false;
@@ -93,6 +94,12 @@ absl::StatusOr<lab::LoadPlan> MakePlan(BenchServeFlags& flags) {
     if (!samples.ok()) return Annotate(samples.status(), flags.dataset);
     flags.plan.dataset = *std::move(samples);
   }
+  if (!flags.rate_file.empty()) {
+    KVIST_ASSIGN_OR_RETURN(const std::string text, ReadText(flags.rate_file));
+    absl::StatusOr<std::vector<lab::RateStep>> rates = lab::ParseRates(text);
+    if (!rates.ok()) return Annotate(rates.status(), flags.rate_file);
+    flags.plan.rates = *std::move(rates);
+  }
   if (flags.plan.token_vocab > 0 && flags.endpoint == "chat") {
     return absl::InvalidArgumentError("--token-ids: only --endpoint completions takes them");
   }
@@ -107,6 +114,7 @@ boost::json::object Settings(const BenchServeFlags& flags, const lab::LoadPlan& 
                           {"turns", flags.plan.turns}};
   if (flags.run.concurrency > 0) out["concurrency"] = flags.run.concurrency;
   if (flags.plan.rate > 0) out["rate"] = flags.plan.rate;
+  if (!flags.rate_file.empty()) out["rate_file"] = flags.rate_file;
   if (plan.open_loop() && flags.traces.empty()) out["burstiness"] = flags.plan.burstiness;
   if (!flags.traces.empty()) {
     out["trace"] = boost::json::value_from(flags.traces);
@@ -129,6 +137,7 @@ absl::Status BenchServe(BenchServeFlags& flags) {
   KVIST_ASSIGN_OR_RETURN(flags.run.url, serve::ParseServerUrl(flags.url));
   KVIST_ASSIGN_OR_RETURN(flags.run.more, MoreFields(flags));
   KVIST_ASSIGN_OR_RETURN(lab::LoadPlan plan, MakePlan(flags));
+  RaiseOpenFilesLimit();
   if (!plan.open_loop() && flags.run.concurrency == 0) flags.run.concurrency = 1;
   flags.run.chat = flags.endpoint == "chat";
   flags.run.timeout = std::chrono::milliseconds(static_cast<int64_t>(flags.timeout_s * 1000));
@@ -175,6 +184,11 @@ void AddArrivalFlags(CLI::App& command, BenchServeFlags& flags) {
   lab::LoadPlanOptions& plan = flags.plan;
   command.add_option("--rate", plan.rate, "Open loop: conversations per second, whether the server keeps up or not")
       ->check(Number(0.0001, 1e6));
+  command
+      .add_option(
+          "--rate-file", flags.rate_file,
+          "Open loop with a rate that changes: lines of SECONDS,RATE, each from then on; 0 at last ends the run")
+      ->check(CLI::ExistingFile);
   command.add_option("--burstiness", plan.burstiness, "Of the gaps: 1 = Poisson, below it bursts, above it regular")
       ->check(Number(0.01, 1000))
       ->capture_default_str();

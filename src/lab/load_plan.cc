@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <span>
 
 #include <boost/json.hpp>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 
 namespace kvist::lab {
@@ -131,6 +135,31 @@ double DrawGap(Prng& prng, double rate, double shape) {
   }
 }
 
+absl::StatusOr<std::vector<RateStep>> ParseRates(std::string_view text) {
+  std::vector<RateStep> rates;
+  size_t number = 0;
+  for (absl::string_view line : absl::StrSplit(ToAbsl(text), '\n')) {
+    ++number;
+    line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
+    if (line.empty()) continue;
+    const std::vector<absl::string_view> parts = absl::StrSplit(line, ',');
+    RateStep step;
+    const bool numbers =
+        parts.size() == 2 && absl::SimpleAtod(parts[0], &step.at_s) && absl::SimpleAtod(parts[1], &step.rate);
+    if (!numbers || !(step.at_s >= 0) || !(step.rate >= 0) || step.at_s > 1e9 || step.rate > 1e6) {
+      return absl::InvalidArgumentError(Cat("line ", number, ": 'seconds,rate' is wanted, neither below 0"));
+    }
+    if (!rates.empty() && step.at_s <= rates.back().at_s) {
+      return absl::InvalidArgumentError(Cat("line ", number, ": times must increase"));
+    }
+    rates.push_back(step);
+  }
+  if (std::ranges::all_of(rates, [](const RateStep& step) { return step.rate == 0; })) {
+    return absl::InvalidArgumentError("there is no rate above 0");
+  }
+  return rates;
+}
+
 std::string WordText(uint32_t count, uint64_t seed) {
   return WordsOf(DrawTokens(count, seed, std::size(kWords)));
 }
@@ -138,13 +167,13 @@ std::string WordText(uint32_t count, uint64_t seed) {
 LoadPlan::LoadPlan(LoadPlanOptions options) : options_(std::move(options)) {
   if (options_.shared_prefix_tokens > 0) system_ = WordText(options_.shared_prefix_tokens, Mix64(options_.seed) ^ 1);
   const bool by_tenant = std::ranges::any_of(options_.tenants, [](const LoadTenant& t) { return t.rate > 0; });
-  open_loop_ = options_.rate > 0 || by_tenant || !options_.trace.requests.empty();
+  open_loop_ = options_.rate > 0 || by_tenant || !options_.rates.empty() || !options_.trace.requests.empty();
   if (!open_loop_ || !options_.trace.requests.empty()) return;
   for (uint32_t i = 0; i < options_.tenants.size(); ++i) {
-    const double share = options_.rate / static_cast<double>(options_.tenants.size());
+    const double share = (options_.rates.empty() ? options_.rate : 1) / static_cast<double>(options_.tenants.size());
     const double rate = options_.tenants[i].rate > 0 ? options_.tenants[i].rate : share;
     arrivals_.push_back({Prng(Mix64(options_.seed) + i + 2), rate, 0});
-    if (rate > 0) arrivals_.back().next_s = DrawGap(arrivals_.back().prng, rate, options_.burstiness);
+    if (rate > 0) arrivals_.back().next = DrawGap(arrivals_.back().prng, rate, options_.burstiness);
   }
 }
 
@@ -152,6 +181,9 @@ absl::StatusOr<LoadPlan> LoadPlan::Make(LoadPlanOptions options) {
   const bool by_tenant = std::ranges::any_of(options.tenants, [](const LoadTenant& t) { return t.rate > 0; });
   if (!options.trace.requests.empty() && (options.rate > 0 || by_tenant)) {
     return absl::InvalidArgumentError("arrivals come from a trace or from a rate, not from both");
+  }
+  if (!options.rates.empty() && (options.rate > 0 || by_tenant || !options.trace.requests.empty())) {
+    return absl::InvalidArgumentError("rates that change go with neither a rate nor a trace");
   }
   if (by_tenant && options.rate <= 0 &&
       std::ranges::any_of(options.tenants, [](const LoadTenant& t) { return t.rate <= 0; })) {
@@ -213,6 +245,19 @@ PlannedConversation LoadPlan::Texts(uint32_t index) {
   return out;
 }
 
+/// Where rates change, arrivals are drawn as if one came each second, and time runs at the rate. Infinity = never.
+double LoadPlan::TimeOf(double place) const {
+  const std::vector<RateStep>& rates = options_.rates;
+  if (rates.empty()) return place;
+  for (size_t i = 0; i < rates.size(); ++i) {
+    const double end_s = i + 1 < rates.size() ? rates[i + 1].at_s : std::numeric_limits<double>::infinity();
+    const double here = rates[i].rate == 0 ? 0 : rates[i].rate * (end_s - rates[i].at_s);
+    if (place < here) return rates[i].at_s + place / rates[i].rate;
+    place -= here;
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
 std::optional<PlannedConversation> LoadPlan::Next() {
   const bool traced = !options_.trace.requests.empty();
   if (given_ >= options_.conversations || (traced && given_ >= options_.trace.requests.size())) return std::nullopt;
@@ -222,11 +267,12 @@ std::optional<PlannedConversation> LoadPlan::Next() {
   if (traced) {
     at_s = options_.trace.requests[index].at_s / options_.speed;
   } else if (open_loop_) {
-    const auto next = std::ranges::min_element(arrivals_, {}, &Arrivals::next_s);
+    const auto next = std::ranges::min_element(arrivals_, {}, &Arrivals::next);
     tenant = static_cast<uint32_t>(next - arrivals_.begin());
-    at_s = next->next_s;
-    next->next_s += DrawGap(next->prng, next->rate, options_.burstiness);
+    at_s = TimeOf(next->next);
+    next->next += DrawGap(next->prng, next->rate, options_.burstiness);
   }
+  if (at_s && std::isinf(*at_s)) return std::nullopt;
   if (at_s && options_.seconds > 0 && *at_s >= options_.seconds) return std::nullopt;
   ++given_;
   PlannedConversation out = Texts(index);

@@ -46,8 +46,19 @@ struct LoadTenant {
   double rate = 0;  ///< Conversations per second; 0 = a share of LoadPlanOptions::rate.
 };
 
+/// From a time on, so many conversations per second.
+struct RateStep {
+  double at_s = 0, rate = 0;
+  friend bool operator==(const RateStep&, const RateStep&) = default;
+};
+
+/// Reads lines of "seconds,rate", times increasing; what follows '#' is left out. Errors: InvalidArgument naming the
+/// line.
+absl::StatusOr<std::vector<RateStep>> ParseRates(std::string_view text);
+
 struct LoadPlanOptions {
-  double rate = 0;        ///< Conversations per second of those tenants that do not say; 0 = closed loop.
+  double rate = 0;              ///< Conversations per second of those tenants that do not say; 0 = closed loop.
+  std::vector<RateStep> rates;  ///< In place of `rate`: one that changes; the last one holds to the end, 0 ends it.
   double burstiness = 1;  ///< Shape of the gamma-distributed gaps: 1 = Poisson, below it bursts, above it regular.
   std::vector<LoadTenant> tenants{{}};  ///< At least one.
   workload::Trace
@@ -82,6 +93,7 @@ class LoadPlan {
   explicit LoadPlan(LoadPlanOptions options);
   PlannedConversation Texts(uint32_t index);
   PlannedTurn Words(uint32_t count, uint64_t salt) const;
+  double TimeOf(double place) const;
 
   LoadPlanOptions options_;
   bool open_loop_ = false;
@@ -89,7 +101,8 @@ class LoadPlan {
   uint32_t given_ = 0;
   struct Arrivals {
     Prng prng;
-    double rate, next_s;
+    double rate;  ///< With `rates`, a share of them,
+    double next;  ///< and this the conversations of all that come before it (TimeOf); else seconds.
   };
   std::vector<Arrivals> arrivals_;  ///< Of each tenant with a rate of its own, or one of all.
 };

@@ -79,6 +79,35 @@ TEST(LoadPlanTest, TenantsArriveAtTheirOwnRates) {
   EXPECT_NEAR(static_cast<double>(all.size()), 5000, 300);
 }
 
+TEST(LoadPlanTest, RatesThatChange) {
+  const auto rates = ParseRates("# a quiet minute, then a rush\n0,2\n 60 , 20 # now\n\n120,0\n");
+  ASSERT_TRUE(rates.ok()) << rates.status();
+  EXPECT_EQ(*rates, (std::vector<RateStep>{{0, 2}, {60, 20}, {120, 0}}));
+  LoadPlanOptions options;
+  options.rates = *rates;
+  options.tenants = {{.name = "a"}, {.name = "b"}};
+  options.conversations = 100'000;
+  auto plan = LoadPlan::Make(options);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(plan->open_loop());
+  double quiet = 0, rush = 0, before = 0;
+  while (const auto conversation = plan->Next()) {
+    ASSERT_GE(*conversation->at_s, before);
+    before = *conversation->at_s;
+    ASSERT_LT(before, 120) << "a rate of 0 ends it";
+    ++(before < 60 ? quiet : rush);
+  }
+  EXPECT_NEAR(quiet, 120, 40);
+  EXPECT_NEAR(rush, 1200, 130);
+
+  options.rate = 1;
+  EXPECT_FALSE(LoadPlan::Make(options).ok());
+  for (const char* bad : {"", "0,0", "1", "1,2,3", "a,1", "0,-1", "5,1\n5,2"}) {
+    EXPECT_FALSE(ParseRates(bad).ok()) << bad;
+  }
+  EXPECT_EQ(ParseRates("0,1\n0.5,x").status().message(), "line 2: 'seconds,rate' is wanted, neither below 0");
+}
+
 TEST(LoadPlanTest, AClosedLoopHasNoTimesAndTenantsTakeTurns) {
   const auto all = All({.tenants = {{.name = "a"}, {.name = "b"}}, .turns = 3, .conversations = 4});
   ASSERT_EQ(all.size(), 4u);

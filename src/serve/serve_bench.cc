@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "platform/open_files.h"
 #include "serve/fake_world_testutil.h"
 #include "serve/http_testutil.h"
 #include "serve/request.h"
@@ -79,15 +80,8 @@ class Readers {
   std::vector<char> piece_ = std::vector<char>(1 << 16);
 };
 
-void RaiseDescriptorLimit() {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 void StreamedToken(benchmark::State& state) {
-  RaiseDescriptorLimit();
+  RaiseOpenFilesLimit();
   FakeWorldOptions options;
   options.model_path = KVIST_SOURCE_DIR "/models/default-q8_0.gguf";
   options.requests_max = kActive;
