@@ -285,6 +285,7 @@ def write_golden(name, purpose, rng, path, model):
         "argmax": rows.argmax(axis=1), "argmax_margin": oracle.significant(order[:, -1] - order[:, -2], 4),
         "positions": POSITIONS, "ids": ids,
         "logits": rows[POSITIONS][:, ids], "logits_f16_kv": half[POSITIONS][:, ids],
+        "last_state_f16_kv": oracle.last_state(model, tokens),
         "deviation": float(rows.std()), "mean_nll": float(oracle.nll(rows, tokens).mean()),
         "error_f16_kv": oracle.relative_rms(half, rows), "error_int8_activations": rounded,
         "greedy": {"prompt_tokens": 24, "ids": greedy, "margins": margins},

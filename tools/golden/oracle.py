@@ -261,6 +261,13 @@ def logits(model, tokens, half_kv=False):
 
 
 @torch.no_grad()
+def last_state(model, tokens):
+    """The last token's state after the last norm, keys and values rounded as in logits(half_kv=True): what an embedding is made of."""
+    out = model.model(torch.tensor([tokens]), cache=HalfCache(), use_cache=True)
+    return out.last_hidden_state[0, -1].double().numpy()
+
+
+@torch.no_grad()
 def greedy(model, prompt, count, stop=()):
     """`count` tokens after `prompt` and, for each, by how much its logit leads the next one. `stop`: last token to produce."""
     cache, step, ids, margins = DynamicCache(), list(prompt), [], []

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "exec/cpu/executor_testutil.h"
+#include "exec/cpu/golden_testutil.h"
 #include "modelfile/gguf.h"
 #include "tensor/dequantize.h"
 
@@ -74,6 +76,30 @@ TEST(Hidden, GivesTheLogitsThroughTheHead) {
       mass += std::abs(double{row[i]} * result.hidden[i]);
     }
     EXPECT_NEAR(result.logits[token], sum, 1e-2 * mass + 1e-4) << token;
+  }
+}
+
+/// Embeddings are these states, divided by their length: held against an independent implementation.
+TEST(Hidden, MatchesTheIndependentImplementation) {
+  for (const std::string name : {"f32", "llama", "qwen2", "qwen3", "gemma3", "phi3", "q8_0"}) {
+    const boost::json::object golden = ReadJson(GoldenFolder() / (name + ".json"));
+    TestExecutor executor(GoldenFolder() / (name + ".gguf"), {});
+    const step::StepResult result = Read(executor, TokensOf(golden.at("tokens")), 72, /*with_logits=*/false);
+    const boost::json::array& wanted = golden.at("last_state_f16_kv").as_array();
+    ASSERT_EQ(result.hidden.size(), wanted.size()) << name;
+    double dot = 0, ours = 0, theirs = 0;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const double want = wanted[i].to_number<double>(), got = result.hidden[i];
+      dot += want * got;
+      ours += got * got;
+      theirs += want * want;
+    }
+    // Between vectors of length 1: the sine of the angle.
+    const double cosine = dot / std::sqrt(ours * theirs);
+    const bool quantised = name == "q8_0";
+    EXPECT_LT(std::sqrt(std::max(0.0, 1 - cosine * cosine)),
+              1.5 * golden.at(quantised ? "error_int8_activations" : "error_f16_kv").to_number<double>() + 1e-4)
+        << name;
   }
 }
 
