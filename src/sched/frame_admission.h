@@ -35,17 +35,25 @@ class FrameAdmission {
     settled_ = 0;
   }
   /// REQUIRES: an Open for it.
-  void Close() { --sessions_; }
+  void Close() {
+    --sessions_;
+    grace_ = uint64_t{kGraceFrames} * sessions_;
+  }
+  /// Frames miss their deadlines since the last session came, and it should go again: how long answers take does not
+  /// show that the machine is nearly full as long as they do not meet.
+  bool IsOver() const { return sessions_ > sessions_max_; }
 
   /// A frame was answered after `answer_ns`; more than its period = it missed its deadline.
   void Observe(int64_t answer_ns, int64_t period_ns) {
     const double share = static_cast<double>(answer_ns) / static_cast<double>(period_ns);
     load_ += (share > load_ ? kRise : kFall) * (share - load_);
     ++settled_;
+    const bool in_grace = grace_ > 0;
+    if (in_grace) --grace_;
     if (answer_ns > period_ns) {
       ++misses_;
       since_miss_ = 0;
-      sessions_max_ = std::max(sessions_, 2u) - 1;  // So many are too many.
+      if (!in_grace) sessions_max_ = std::max(sessions_, 2u) - 1;  // So many are too many.
     } else if (++since_miss_ % options_.retry_frames == 0 && sessions_max_ != UINT32_MAX) {
       ++sessions_max_;
     }
@@ -56,12 +64,14 @@ class FrameAdmission {
   uint64_t misses() const { return misses_; }
 
  private:
+  static constexpr uint32_t kGraceFrames = 3;         // Of each session: what waited when one went may still be late.
   static constexpr double kRise = 0.3, kFall = 0.02;  // Quick to see slow answers, slow to forget them.
 
   const FrameAdmissionOptions options_;
   uint32_t sessions_ = 0, sessions_max_ = UINT32_MAX;
   double load_ = 0;
   uint64_t settled_ = 0;     ///< Frames since a session came.
+  uint64_t grace_ = 0;       ///< Frames whose misses say nothing about the sessions that are left.
   uint64_t since_miss_ = 0;  ///< Frames.
   uint64_t misses_ = 0;
 };

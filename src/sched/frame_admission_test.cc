@@ -47,6 +47,21 @@ TEST(FrameAdmission, ANumberThatMissedIsNotTriedAgainSoon) {
   EXPECT_LT(admission.sessions(), before);
 }
 
+TEST(FrameAdmission, TheOneTooManyGoesAndNobodyElse) {
+  FrameAdmission admission;
+  for (int i = 0; i < 4; ++i) admission.Open();
+  EXPECT_FALSE(admission.IsOver());
+  admission.Observe(kPeriod + 1, kPeriod);
+  EXPECT_TRUE(admission.IsOver());
+  admission.Close();
+  EXPECT_FALSE(admission.IsOver());
+  for (int i = 0; i < 5; ++i) admission.Observe(kPeriod + 1, kPeriod);  // What had waited.
+  EXPECT_FALSE(admission.IsOver());
+  for (int i = 0; i < 20; ++i) admission.Observe(kPeriod / 4, kPeriod);
+  admission.Observe(kPeriod + 1, kPeriod);  // The three are too many as well.
+  EXPECT_TRUE(admission.IsOver());
+}
+
 TEST(FrameAdmission, WaitsUntilANewSessionShows) {
   FrameAdmission admission({.settle_frames = 4});
   admission.Open();

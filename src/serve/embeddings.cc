@@ -154,7 +154,7 @@ absl::StatusOr<PreparedRequest> Prepare(const ServedModel& model, const PastStat
   KVIST_RETURN_IF_ERROR(internal::ReadOwnFields(body, context, options));
   const engine::GenerationRequest& given = options.generation;
   if (options.restored || given.want_capsule || !given.ops.empty() || !given.retain.empty() ||
-      !options.forget.session.empty()) {
+      !options.forget.session.empty() || options.frames.any()) {
     return body.Bad("kvist", "may have only 'cache_salt' and 'priority' here");
   }
   Shape shape = ollama ? Shape::kOllama : Shape::kOpenAi;

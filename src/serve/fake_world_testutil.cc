@@ -10,8 +10,13 @@
 namespace kvist::serve {
 
 FakeExecutor::FakeExecutor(std::vector<TokenId> text, const step::ExecutorLimits& limits,
-                           std::chrono::milliseconds step_time, const Clock& clock)
-    : text_(std::move(text)), limits_(limits), step_time_(step_time), clock_(clock) {}
+                           std::chrono::milliseconds step_time, std::chrono::nanoseconds view_token_time,
+                           const Clock& clock)
+    : text_(std::move(text)),
+      limits_(limits),
+      step_time_(step_time),
+      view_token_time_(view_token_time),
+      clock_(clock) {}
 
 absl::Status FakeExecutor::Submit(step::StepPlan&& plan) {
   step::StepResult result{.id = plan.id, .started_at = clock_.Now()};
@@ -32,9 +37,11 @@ absl::Status FakeExecutor::Submit(step::StepPlan&& plan) {
       result.logprobs.push_back({token, -0.5f * static_cast<float>(i)});
   }
   result.range_mass.assign(plan.mass_ranges.size(), 0.0f);
+  int64_t in_view = 0;
+  for (const step::Segment& segment : plan.segments) in_view += segment.tokens_count;
   result.plan = std::move(plan);
   ++steps_begun_;
-  std::this_thread::sleep_for(step_time_);
+  std::this_thread::sleep_for(step_time_ + in_view * view_token_time_);
   result.finished_at = clock_.Now();
   std::lock_guard lock(mutex_);
   KVIST_CHECK(!result_.has_value());
@@ -103,7 +110,7 @@ FakeWorld::FakeWorld(const FakeWorldOptions& options) {
                                                                  .vocab_size = tokenizer->vocab_size(),
                                                                  .hidden_size = 4,
                                                                  .context_tokens_max = context},
-                                            options.step_time, clock);
+                                            options.step_time, options.view_token_time, clock);
   memory = std::make_unique<kv::KvMemory>(kv::KvMemoryOptions{.frames_count = 4 * context / kv::kBlockTokens});
   policy = sched::NewChunkedPolicy({});
   engine = std::make_unique<engine::Engine>(*executor, *memory, *policy, *tokenizer, clock,

@@ -28,9 +28,9 @@ namespace kvist::serve {
 /// "Samples" the tokens of a text over and over, by position. Threads as step::Executor; Hold and Release from any.
 class FakeExecutor final : public step::Executor {
  public:
-  /// @param step_time  of each step
+  /// @param step_time  of each step, and for each token in view `view_token_time`
   FakeExecutor(std::vector<TokenId> text, const step::ExecutorLimits& limits, std::chrono::milliseconds step_time,
-               const Clock& clock);
+               std::chrono::nanoseconds view_token_time, const Clock& clock);
 
   void Hold() { SetGate(false); }  ///< Steps that finish from now on are kept back.
   void Release() { SetGate(true); }
@@ -51,6 +51,7 @@ class FakeExecutor final : public step::Executor {
   const std::vector<TokenId> text_;
   step::ExecutorLimits limits_;
   const std::chrono::milliseconds step_time_;
+  const std::chrono::nanoseconds view_token_time_;
   const Clock& clock_;
   std::function<void()> wake_;
   std::atomic<uint64_t> steps_begun_{0};
@@ -83,8 +84,9 @@ struct FakeWorldOptions {
   uint32_t waiting_max = 1024, requests_max = 8, context_tokens_max = 8192;
   const Clock* clock = nullptr;  ///< nullptr = the real one.
   std::string model_path;
-  std::chrono::milliseconds step_time{1};  ///< An endless answer lasts for seconds.
-  std::string text{kFakeText};             ///< What the model says, again and again.
+  std::chrono::milliseconds step_time{1};       ///< An endless answer lasts for seconds.
+  std::chrono::nanoseconds view_token_time{0};  ///< More of it for each token in view.
+  std::string text{kFakeText};                  ///< What the model says, again and again.
 };
 
 /// Members are destroyed in reverse order.

@@ -25,6 +25,7 @@ GenerationStream::GenerationStream(StreamHost& host, PreparedRequest request, Ti
       session_(std::move(request.session)),
       cache_namespace_(generations_.at(0).cache_namespace),
       tenant_(generations_.at(0).tenant),
+      frame_(std::move(request.frame)),
       turn_(std::move(request.turn)),
       choices_(generations_.size() * info_.choices),
       choices_running_(choices_.size()) {
@@ -205,6 +206,11 @@ void GenerationStream::End(engine::FinishReason reason) {
     }
   }
   host_.metrics.Observe(record_);
+  if (frame_ != nullptr) {
+    const bool answered = reason == engine::FinishReason::kStop || reason == engine::FinishReason::kLength;
+    if (answered && !error_.has_value()) frame_->Answered();
+    frame_.reset();
+  }
   Log();
   // Whatever came out: it has been read, and what the client sends next may go on from it.
   if (!session_.empty() && !error_.has_value()) {

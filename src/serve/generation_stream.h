@@ -100,7 +100,8 @@ class GenerationStream : public std::enable_shared_from_this<GenerationStream> {
   std::string session_;  ///< "" = none; else what follows is kept under it when the answer ends.
   uint64_t cache_namespace_ = 0;
   const TenantId tenant_;
-  History history_;           ///< With the first choice.
+  History history_;  ///< With the first choice.
+  std::unique_ptr<FrameSessions::Frame> frame_;
   std::optional<Turn> turn_;  ///< Its attention is that of the first choice.
   std::function<void()> wake_;
   std::vector<Choice> choices_;  ///< Those of the first prompt first.

@@ -173,7 +173,8 @@ absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, const PastS
     const absl::StatusOr<size_t> bytes = model.chat_bytes(inputs);
     if (bytes.ok()) KVIST_RETURN_IF_ERROR(CheckBytes(model, *bytes, "messages"));
   }
-  const float forget_below = session.empty() ? 0 : request.options.forget.forget_below.value_or(model.forget_below);
+  const bool measured = !session.empty() && request.options.frames.window_tokens == 0;
+  const float forget_below = !measured ? 0 : request.options.forget.forget_below.value_or(model.forget_below);
   const std::vector<uint32_t> marked = MarkedMessages(request.marks, inputs.messages, forget_below > 0);
   absl::StatusOr<MarkedPrompt> prompt = model.encode_chat(std::move(inputs), marked);
   if (!prompt.ok()) {
@@ -193,6 +194,12 @@ absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, const PastS
   }
   std::vector<TokenRange> left_out;
   History history = Continue(past.history, prompt->tokens, dropped, &left_out);
+  const FrameWish& frames = request.options.frames;
+  if (frames.window_tokens > 0) {
+    if (!dropped.empty())
+      return BadParam("kvist.window", "'kvist.window' cannot be combined with marks that drop messages");
+    history = WithWindow(past.history, std::move(history), frames.sink_tokens, frames.window_tokens);
+  }
   AddRetained(request.marks, *prompt, marked, left_out, request.options.generation.retain);
   const uint32_t tokens = static_cast<uint32_t>(history.tokens.size());
   KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, history.ops).tokens, "messages"));
@@ -206,6 +213,8 @@ absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, const PastS
   generation.ops = std::move(history.ops);
   generation.output_tokens_predicted = predicted;
   prepared.session = session;
+  prepared.frames = frames;
+  prepared.frames.known_tokens = SharedTokens(past.history, generation.prompt);
   if (forget_below == 0) return prepared;
   for (const TurnMessage& message : turn.messages) {
     if (message.in_view()) generation.mass_ranges.push_back(Without(left_out, message.tokens));

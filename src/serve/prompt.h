@@ -22,6 +22,7 @@
 #include "modelfile/tokenizer.h"
 #include "serve/answer_format.h"
 #include "serve/capsules.h"
+#include "serve/frame_sessions.h"
 #include "serve/grammars.h"
 #include "serve/output_parser.h"
 #include "serve/request.h"
@@ -70,8 +71,10 @@ size_t TextBytesMax(const Tokenizer& tokenizer, uint32_t tokens);
 struct PreparedRequest {
   std::vector<engine::GenerationRequest> generations;  ///< One per prompt, at least one.
   std::unique_ptr<AnswerFormat> format;
-  std::shared_ptr<const OutputSyntax> syntax;  ///< How the output is taken apart; null = all of it is content.
-  std::string session;                         ///< Under which prompt and answer are remembered; "" = not at all.
+  std::shared_ptr<const OutputSyntax> syntax;   ///< How the output is taken apart; null = all of it is content.
+  FrameWish frames;                             ///< A frame of the session, if it is one,
+  std::unique_ptr<FrameSessions::Frame> frame;  ///< under way since it was let in (Service::Prepare).
+  std::string session;                          ///< Under which prompt and answer are remembered; "" = not at all.
   std::optional<Turn> turn;  ///< When attention is measured: the first generation's mass_ranges are its messages.
 };
 

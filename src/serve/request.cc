@@ -226,7 +226,8 @@ absl::StatusOr<CompletionRequest> ParseCompletionRequest(std::string_view text, 
   KVIST_RETURN_IF_ERROR(ReadCompletionLogprobs(body, request.options));
   KVIST_RETURN_IF_ERROR(ReadPrompts(body, context.vocab_size, request));
   const ForgetRules& forget = request.options.forget;
-  if (!forget.session.empty() || forget.keep_tool_results >= 0 || forget.keep_turns_last >= 0 || forget.forget_below) {
+  if (!forget.session.empty() || request.options.frames.any() || forget.keep_tool_results >= 0 ||
+      forget.keep_turns_last >= 0 || forget.forget_below) {
     return BadParam(
         "kvist.session",
         "'kvist.session' and rules for messages are for /v1/chat/completions; here name ranges in 'kvist.drop'");

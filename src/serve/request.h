@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "engine/generation.h"
 #include "serve/forget.h"
+#include "serve/frame_wish.h"
 #include "serve/json_input.h"
 #include "serve/output_wish.h"
 
@@ -53,6 +54,7 @@ struct RequestOptions {
   bool include_usage = false;  ///< A last chunk with the usage; only with `stream`.
   bool logprobs = false;
   ForgetRules forget;
+  FrameWish frames;
   OutputWish wish;
 };
 

@@ -12,9 +12,10 @@ namespace json = boost::json;
 namespace {
 
 /// Of "kvist" in the body.
-constexpr std::string_view kOwnFields[] = {"cache_salt",   "priority", "session", "keep_tool_results", "keep_ephemeral",
-                                           "keep_turns",   "drop",     "capsule", "restore",           "retain",
-                                           "forget_below", "ttft_ms",  "tpot_ms"};
+constexpr std::string_view kOwnFields[] = {"cache_salt",     "priority",   "session",      "keep_tool_results",
+                                           "keep_ephemeral", "keep_turns", "drop",         "capsule",
+                                           "restore",        "retain",     "forget_below", "ttft_ms",
+                                           "tpot_ms",        "frame_ms",   "window",       "window_sinks"};
 /// Of a range in "kvist.drop".
 constexpr std::string_view kRangeFields[] = {"begin", "end", "at", "reposition"};
 constexpr size_t kOperationsMax = 4096;
@@ -67,6 +68,28 @@ absl::Status ReadDeadlines(const Fields& own, engine::GenerationRequest& generat
   KVIST_RETURN_IF_ERROR(own.Read("tpot_ms", 0, kMsMax, next_ms));
   generation.first_token_ns = static_cast<int64_t>(double{first_ms} * 1e6);
   generation.next_token_ns = static_cast<int64_t>(double{next_ms} * 1e6);
+  return absl::OkStatus();
+}
+
+/// "frame_ms", "window" and "window_sinks".
+absl::Status ReadFrames(const Fields& own, const ForgetRules& rules, FrameWish& frames) {
+  constexpr double kPeriodMsMax = 3'600'000;
+  constexpr int64_t kWindowMin = 16;
+  double period_ms = 0;
+  KVIST_RETURN_IF_ERROR(own.Read("frame_ms", 1, kPeriodMsMax, period_ms));
+  frames.period_ns = static_cast<int64_t>(period_ms * 1e6);
+  int64_t window = 0, sinks = frames.sink_tokens;
+  KVIST_RETURN_IF_ERROR(own.Read("window", kWindowMin, INT32_MAX, window));
+  KVIST_RETURN_IF_ERROR(own.Read("window_sinks", 0, 4096, sinks));
+  frames.window_tokens = static_cast<uint32_t>(window);
+  frames.sink_tokens = static_cast<uint32_t>(sinks);
+  for (const std::string_view key : {"frame_ms", "window"}) {
+    if (own.Find(key) != nullptr && rules.session.empty()) return own.Bad(key, "needs a 'session'");
+  }
+  if (window == 0) return absl::OkStatus();
+  if (rules.keep_tool_results >= 0 || rules.keep_turns_last >= 0 || rules.forget_below) {
+    return own.Bad("window", "cannot be combined with other rules of what is forgotten");
+  }
   return absl::OkStatus();
 }
 
@@ -152,6 +175,7 @@ absl::Status ReadOwnFields(const Fields& body, const RequestContext& context, Re
   generation.cache_namespace = CacheNamespaceOf(context.cache_space, salt);
   KVIST_RETURN_IF_ERROR(ReadCapsule(body, own, context, options));
   KVIST_RETURN_IF_ERROR(ReadForgetRules(own, options.forget));
+  KVIST_RETURN_IF_ERROR(ReadFrames(own, options.forget, options.frames));
   if (options.restored && own.Find("drop") != nullptr) {
     return own.Bad("drop", "cannot be combined with 'kvist.restore': the capsule has its operations");
   }

@@ -20,10 +20,11 @@ const std::vector<double> kTokensBounds = {1,    2,    5,    10,    20,    50,  
 }  // namespace
 
 ServeMetrics::ServeMetrics(const std::string& model_id, const engine::Engine& engine, const Metering& metering,
-                           const Tenants& tenants)
+                           const Tenants& tenants, FrameSessions& frames)
     : engine_(engine),
       metering_(metering),
       tenants_(tenants),
+      frames_(frames),
       metrics_(telemetry::Labels{{"model_name", model_id}}),
       replies_(metrics_.AddCounters("kvist_http_requests_total", "HTTP requests answered, by route and status.")),
       finished_(metrics_.AddCounters("vllm:request_success_total", "Finished generations, by reason.")),
@@ -41,6 +42,7 @@ ServeMetrics::ServeMetrics(const std::string& model_id, const engine::Engine& en
       output_tokens_(metrics_.AddHistogram("vllm:request_generation_tokens", "Tokens of an output.", kTokensBounds)) {
   metrics_.AddCollector([this](std::vector<Sample>& out) { CollectEngine(out); });
   metrics_.AddCollector([this](std::vector<Sample>& out) { CollectTenants(out); });
+  metrics_.AddCollector([this](std::vector<Sample>& out) { CollectFrames(out); });
 }
 
 void ServeMetrics::CountReply(Route route, int http_status) {
@@ -222,6 +224,22 @@ void ServeMetrics::CollectTenants(std::vector<Sample>& out) const {
                  Sample::Kind::kGauge,
                  static_cast<double>(metering_.rows_waiting()),
                  {}});
+}
+
+void ServeMetrics::CollectFrames(std::vector<Sample>& out) const {
+  const FrameFigures figures = frames_.Figures();
+  const auto add = [&out](const char* name, const char* help, Sample::Kind kind, double value,
+                          telemetry::Labels labels = {}) {
+    out.push_back({name, help, kind, value, std::move(labels)});
+  };
+  add("kvist_frame_sessions", "Sessions of periodic frames that are in.", Sample::Kind::kGauge, figures.sessions);
+  add("kvist_frame_load_ratio", "Of a period, what slow frames take of late.", Sample::Kind::kGauge, figures.load);
+  const char* help = "Frames by whether their answer was complete before the next one was due.";
+  const auto count = [](uint64_t value) { return static_cast<double>(value); };
+  add("kvist_frames_total", help, Sample::Kind::kCounter, count(figures.on_time), {{"result", "on_time"}});
+  add("kvist_frames_total", help, Sample::Kind::kCounter, count(figures.late), {{"result", "late"}});
+  add("kvist_frame_sessions_refused_total", "Sessions of periodic frames that there was no room for.",
+      Sample::Kind::kCounter, count(figures.refused));
 }
 
 }  // namespace kvist::serve

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "serve/frame_sessions.h"
 #include "serve/metering.h"
 #include "serve/recent_latencies.h"
 #include "serve/router.h"
@@ -30,7 +31,7 @@ class ServeMetrics {
  public:
   /// References outlive this.
   ServeMetrics(const std::string& model_id, const engine::Engine& engine, const Metering& metering,
-               const Tenants& tenants);
+               const Tenants& tenants, FrameSessions& frames);
 
   void CountReply(Route route, int http_status);
   void Observe(const GenerationRecord& record);
@@ -45,10 +46,12 @@ class ServeMetrics {
   static void CollectTiers(const engine::EngineStats& stats, std::vector<telemetry::Sample>& out);
   void CollectEngine(std::vector<telemetry::Sample>& out) const;
   void CollectTenants(std::vector<telemetry::Sample>& out) const;
+  void CollectFrames(std::vector<telemetry::Sample>& out) const;
 
   const engine::Engine& engine_;
   const Metering& metering_;
   const Tenants& tenants_;
+  FrameSessions& frames_;
   telemetry::Metrics metrics_;
   telemetry::CounterFamily& replies_;
   telemetry::CounterFamily& finished_;

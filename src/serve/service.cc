@@ -30,6 +30,8 @@ ModelInfo InfoOf(const ServedModel& model) {
 }
 
 constexpr double kUsagePatienceS = 1;
+/// So many are expected at most of a frame that does not bound its answer.
+constexpr uint32_t kFrameAnswerTokens = 64;
 
 /// What they tell cannot be told apart by tenant.
 bool OfAllTenants(Route route) {
@@ -113,7 +115,8 @@ Service::Service(ServiceOptions options, ServedModel model, engine::Engine& engi
       metering_(metering),
       clock_(clock),
       started_at_(clock.Now()),
-      metrics_(model_.id, engine, metering, tenants) {
+      frame_sessions_(std::make_shared<FrameSessions>(clock)),
+      metrics_(model_.id, engine, metering, tenants, *frame_sessions_) {
   engine_.SetMeterBook(&metering_);
 }
 
@@ -194,6 +197,25 @@ absl::Status Service::Bind(const HttpHead& head, PreparedRequest& prepared) cons
   return head.tenant->limits->TakePrompt(head.tenant->config, static_cast<uint32_t>(prompt_tokens));
 }
 
+/// Lets a frame in, or not, and says when its tokens are due: half of its period is for reading, half for the answer.
+absl::Status Service::EnterFrame(PreparedRequest& prepared) const {
+  engine::GenerationRequest& generation = prepared.generations.at(0);
+  const int64_t period_ns = prepared.frames.period_ns;
+  const auto prompt = static_cast<uint32_t>(generation.prompt.size());
+  const uint32_t context = kv::LiveText::After(prompt, generation.ops).live_tokens();
+  const uint32_t read = prompt - std::min(prompt, prepared.frames.known_tokens);
+  const uint32_t answer = std::min(generation.max_tokens, kFrameAnswerTokens);
+  const sched::StepCost cost = engine_.Stats().step_cost;
+  sched::StepWork token;
+  token.Add(1, context, /*samples=*/true);
+  const double frame_ns = cost.PromptNs(read, context - std::min(context, read)) + answer * cost.Ns(token);
+  const std::string key = Cat(generation.cache_namespace, "/", prepared.session);
+  KVIST_ASSIGN_OR_RETURN(prepared.frame, frame_sessions_->Enter(key, period_ns, frame_ns));
+  if (generation.first_token_ns == 0) generation.first_token_ns = period_ns / 2;
+  if (generation.next_token_ns == 0) generation.next_token_ns = period_ns / 2 / std::max(answer, 1u);
+  return absl::OkStatus();
+}
+
 Viewer Service::ViewerOf(const HttpHead& head) const {
   if (head.tenant == nullptr) return {.all = true};  // No key was needed.
   return {.tenant = head.tenant->id, .all = head.tenant->config.admin};
@@ -261,7 +283,9 @@ absl::StatusOr<PreparedRequest> Service::Prepare(const HttpHead& head, std::stri
   Preparer* prepare = PreparerOf(head.target.route);
   KVIST_CHECK(prepare != nullptr);
   absl::StatusOr<PreparedRequest> prepared = prepare(model_, PastOf(head), body, unix_now_s());
-  if (prepared.ok()) KVIST_RETURN_IF_ERROR(Bind(head, *prepared));
+  if (!prepared.ok()) return prepared;
+  if (prepared->frames.period_ns > 0) KVIST_RETURN_IF_ERROR(EnterFrame(*prepared));  // Refused, it costs nothing.
+  KVIST_RETURN_IF_ERROR(Bind(head, *prepared));
   return prepared;
 }
 

@@ -18,6 +18,7 @@
 #include "engine/engine.h"
 #include "serve/api_error.h"
 #include "serve/capsules.h"
+#include "serve/frame_sessions.h"
 #include "serve/metering.h"
 #include "serve/prompt.h"
 #include "serve/request_log.h"
@@ -104,6 +105,7 @@ class Service {
   ServeMetrics& metrics() { return metrics_; }
   Sessions& sessions() { return sessions_; }
   Capsules& capsules() { return capsules_; }
+  FrameSessions& frame_sessions() { return *frame_sessions_; }
   RequestLog& request_log() { return request_log_; }
   int64_t unix_now_s() const { return options_.unix_now_s(); }
 
@@ -124,15 +126,17 @@ class Service {
   absl::Status CheckWait() const;
   absl::Status Enter(HttpHead& head) const;
   absl::Status Bind(const HttpHead& head, PreparedRequest& prepared) const;
+  absl::Status EnterFrame(PreparedRequest& prepared) const;
   Viewer ViewerOf(const HttpHead& head) const;
 
-  const ServiceOptions options_;
+  ServiceOptions options_;
   const ServedModel model_;
   engine::Engine& engine_;
   Tenants& tenants_;
   Metering& metering_;
   const Clock& clock_;
   const TimeNs started_at_;
+  const std::shared_ptr<FrameSessions> frame_sessions_;
   ServeMetrics metrics_;
   Sessions sessions_;
   Capsules capsules_;

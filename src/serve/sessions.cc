@@ -16,11 +16,26 @@ bool Covered(const kv::CacheOp& op, std::span<const TokenRange> ranges) {
   return at >= op.end;
 }
 
+/// Where the token with this index in the view stands in the text. REQUIRES: there is one.
+uint32_t TextIndexOf(const kv::LiveText& live, uint32_t in_view) {
+  for (const kv::LiveRange& range : live.ranges()) {
+    if (in_view < range.end - range.begin) return range.begin + in_view;
+    in_view -= range.end - range.begin;
+  }
+  return live.tokens();
+}
+
 std::string KeyOf(uint64_t cache_namespace, std::string_view session) {
   return Cat(cache_namespace, "/", session);
 }
 
 }  // namespace
+
+uint32_t SharedTokens(const History& past, std::span<const TokenId> text) {
+  const size_t read = past.tokens.empty() ? 0 : past.tokens.size() - 1;
+  const size_t same = static_cast<size_t>(std::ranges::mismatch(text, past.tokens).in1 - text.begin());
+  return static_cast<uint32_t>(std::min(same, read));
+}
 
 History Continue(const History& past, std::span<const TokenId> prompt, std::span<const TokenRange> dropped,
                  std::vector<TokenRange>* left_out) {
@@ -48,8 +63,7 @@ History Continue(const History& past, std::span<const TokenId> prompt, std::span
     same = same && at < past.tokens.size() && past.tokens[at] == prompt[i];
     next.tokens.push_back(prompt[i++]);
   }
-  const auto [mine, theirs] = std::ranges::mismatch(next.tokens, past.tokens);
-  const uint32_t shared = static_cast<uint32_t>(std::min<size_t>(mine - next.tokens.begin(), read));
+  const uint32_t shared = SharedTokens(past, next.tokens);
   for (const kv::CacheOp& op : past.ops) {
     if (op.at > shared || !Covered(op, kept)) break;
     next.ops.push_back(op);
@@ -59,6 +73,21 @@ History Continue(const History& past, std::span<const TokenId> prompt, std::span
     if (live.AnyLive(range.begin, range.end))
       next.ops.push_back({.at = shared, .begin = range.begin, .end = range.end});
   }
+  return next;
+}
+
+History WithWindow(const History& past, History next, uint32_t sink_tokens, uint32_t window_tokens) {
+  const uint32_t shared = SharedTokens(past, next.tokens);
+  next.ops.clear();
+  for (const kv::CacheOp& op : past.ops) {
+    if (op.at <= shared) next.ops.push_back(op);
+  }
+  const kv::LiveText live = kv::LiveText::After(shared, next.ops);
+  const uint64_t full = uint64_t{sink_tokens} + window_tokens + window_tokens / 2;
+  if (live.live_tokens() < full) return next;
+  const uint32_t begin = TextIndexOf(live, sink_tokens);
+  const uint32_t end = TextIndexOf(live, live.live_tokens() - window_tokens);
+  next.ops.push_back({.at = shared, .begin = begin, .end = end});
   return next;
 }
 

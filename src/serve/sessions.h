@@ -36,6 +36,14 @@ struct History {
 History Continue(const History& past, std::span<const TokenId> prompt, std::span<const TokenRange> dropped,
                  std::vector<TokenRange>* left_out = nullptr);
 
+/// Tokens of a past that `text` begins with and that were read: the last one was sampled only. Pure.
+uint32_t SharedTokens(const History& past, std::span<const TokenId> text);
+
+/// `next`, as it comes from Continue with nothing dropped, with a bounded view: what the past dropped stays out, and
+/// when the view of what both share has become half as large again as the window, all but the first `sink_tokens` and
+/// the last `window_tokens` of it leave. So a frame computes only itself, and not every frame drops something. Pure.
+History WithWindow(const History& past, History next, uint32_t sink_tokens, uint32_t window_tokens);
+
 /// Where tokens of a prompt are in the text without the ranges that were left out; may be nowhere (empty). Pure.
 TokenRange Without(std::span<const TokenRange> left_out, TokenRange range);
 

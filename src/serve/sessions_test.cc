@@ -1,5 +1,7 @@
 #include "serve/sessions.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "base/prng.h"
@@ -95,6 +97,55 @@ TEST(Continue, TheViewIsAlwaysThePromptWithoutWhatIsDropped) {
       past.tokens.push_back(TokenId{7});
     }
   }
+}
+
+/// The text of a session that grows by a frame and an answer each turn.
+struct Frames {
+  History past;
+  std::vector<TokenId> text;
+  uint32_t next_token = 0;
+
+  History Turn(uint32_t sinks, uint32_t window, uint32_t frame_tokens) {
+    for (uint32_t i = 0; i < frame_tokens; ++i) text.push_back(TokenId{next_token++});
+    History next = WithWindow(past, Continue(past, text, {}), sinks, window);
+    EXPECT_EQ(next.tokens, text);
+    EXPECT_EQ(kv::FindFault(next.ops), "");
+    past = next;
+    for (int i = 0; i < 3; ++i) {
+      past.tokens.push_back(TokenId{next_token++});
+      text.push_back(past.tokens.back());
+    }
+    return next;
+  }
+};
+
+TEST(WithWindow, TheViewStaysBoundedAndKeepsItsFirstTokens) {
+  Frames frames;
+  size_t drops = 0;
+  for (int turn = 0; turn < 200; ++turn) {
+    const History next = frames.Turn(/*sinks=*/4, /*window=*/40, /*frame_tokens=*/7);
+    const auto tokens = static_cast<uint32_t>(next.tokens.size());
+    const kv::LiveText live = kv::LiveText::After(tokens, next.ops);
+    EXPECT_LE(live.live_tokens(), 4u + 40 + 20 + 10 + 7);
+    EXPECT_GE(live.live_tokens(), std::min(tokens, 44u));
+    EXPECT_EQ(live.ranges().front(), (kv::LiveRange{.begin = 0, .end = live.ranges().size() > 1 ? 4 : tokens}));
+    if (next.ops.size() == drops) continue;
+    EXPECT_EQ(next.ops.size(), ++drops);
+    EXPECT_EQ(next.ops.back().at, tokens - 7 - 1) << "all that was read; the last answer's last token was not";
+  }
+  EXPECT_GT(drops, 60u);
+  EXPECT_LT(drops, 120u) << "not every frame drops something";
+}
+
+TEST(WithWindow, AnotherTextBeginsAnew) {
+  Frames frames;
+  for (int turn = 0; turn < 20; ++turn) frames.Turn(4, 40, 7);
+  ASSERT_FALSE(frames.past.ops.empty());
+  std::vector<TokenId> edited = frames.text;
+  edited[30] = TokenId{9999};
+  const History next = WithWindow(frames.past, Continue(frames.past, edited, {}), 4, 40);
+  EXPECT_TRUE(next.ops.empty()) << "nothing behind the edit was read";
+  EXPECT_TRUE(WithWindow({}, {frames.text, {}}, 4, 40).ops.empty());
 }
 
 TEST(Sessions, ForgetTheOneUnusedForLongest) {
