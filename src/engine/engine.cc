@@ -215,9 +215,7 @@ void Engine::Admit(std::unique_ptr<Request> request) {
     const uint32_t live = kv::LiveText::After(prompt, request->input.ops).live_tokens();
     request->usage.dropped_tokens = prompt - live;
     request->output_max = std::min(request->input.max_tokens, context_tokens_max_ - live);
-    if (const uint32_t bound = request->input.tenant_blocks_max; bound > 0) {  // A block may be shared in part only.
-      request->output_max = std::min(request->output_max, (bound - kv::BlocksFor(live)) * kv::kBlockTokens);
-    }
+    status = CheckQuota(*request, live);
     SetBlocksSpared(*request);
     FindLeader(*request);
   }

@@ -126,7 +126,7 @@ class Engine {
     std::function<void()> call;        ///< On the engine thread.
   };
 
-  /// What the requests of a tenant that has a quota hold in this step.
+  /// What a tenant that has a quota holds in this step: its running requests, and its pins.
   struct Holding {
     uint32_t requests = 0, blocks = 0;
   };
@@ -134,6 +134,8 @@ class Engine {
   void Call(std::function<void()> call);
   void AdvanceMeters();
   void KeepQuotas();
+  Holding& HoldingOf(TenantId tenant);
+  absl::Status CheckQuota(Request& request, uint32_t live);
   bool OverQuota(const Request& request);
   bool ExpireMemory();
   bool DrainInbox();

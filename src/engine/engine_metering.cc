@@ -1,5 +1,8 @@
 // The engine's part in what tenants use and may use: meters brought up to date, quotas of KV memory kept.
 
+#include <algorithm>
+
+#include "base/status.h"
 #include "engine/engine.h"
 
 namespace kvist::engine {
@@ -20,13 +23,32 @@ void Engine::AdvanceMeters() {
   }
 }
 
+/// The request has room within its tenant's quota, for what its pins leave of it; bounds its output.
+absl::Status Engine::CheckQuota(Request& request, uint32_t live) {
+  const uint32_t bound = request.input.tenant_blocks_max, blocks = kv::BlocksFor(live);  // One may be shared in part.
+  if (bound == 0) return absl::OkStatus();
+  const uint32_t pinned = std::min(memory_.PinnedBlocks(request.input.tenant), bound);
+  if (blocks >= bound - pinned) {
+    return absl::ResourceExhaustedError(Cat("the prompt needs ", blocks, " blocks of KV memory and its answer more; ",
+                                            pinned, " of the ", bound, " that the tenant may hold are pinned"));
+  }
+  request.output_max = std::min(request.output_max, (bound - pinned - blocks) * kv::kBlockTokens);
+  return absl::OkStatus();
+}
+
+Engine::Holding& Engine::HoldingOf(TenantId tenant) {
+  const auto [it, fresh] = holdings_.try_emplace(tenant);
+  if (fresh) it->second.blocks = memory_.PinnedBlocks(tenant);
+  return it->second;
+}
+
 /// A tenant whose running requests have grown beyond its quota puts back the one that came last. One alone stays: its
 /// output is bounded so that it fits.
 void Engine::KeepQuotas() {
   holdings_.clear();
   for (const auto& request : running_) {
     if (request->input.tenant_blocks_max == 0) continue;
-    Holding& holding = holdings_[request->input.tenant];
+    Holding& holding = HoldingOf(request->input.tenant);
     ++holding.requests;
     holding.blocks += memory_.BlocksOwn(request->id);
   }
@@ -34,7 +56,7 @@ void Engine::KeepQuotas() {
   for (size_t i = running_.size(); i-- > 0;) {
     Request& request = *running_[i];
     if (request.input.tenant_blocks_max == 0) continue;
-    Holding& holding = holdings_[request.input.tenant];
+    Holding& holding = HoldingOf(request.input.tenant);
     if (holding.requests == 1 || holding.blocks <= request.input.tenant_blocks_max) continue;
     --holding.requests;
     holding.blocks -= memory_.BlocksOwn(request.id);
@@ -47,7 +69,7 @@ void Engine::KeepQuotas() {
 bool Engine::OverQuota(const Request& request) {
   const uint32_t bound = request.input.tenant_blocks_max;
   if (bound == 0) return false;
-  Holding& holding = holdings_[request.input.tenant];
+  Holding& holding = HoldingOf(request.input.tenant);
   const uint32_t wanted = kv::BlocksFor(request.known()) - request.blocks_spared;
   if (holding.requests > 0 && holding.blocks + wanted > bound) return true;
   ++holding.requests;

@@ -145,6 +145,40 @@ TEST(EngineQuota, ATenantKeepsToItsBlocksAndAnswersStayTheSame) {
   bench.ExpectNoLeak();
 }
 
+TEST(EngineQuota, PinsCountForWhoPinned) {
+  VirtualClock clock;
+  Bench bench({.clock = &clock});
+  constexpr uint32_t kQuota = 16;
+  constexpr int64_t kMinute = 60'000'000'000;
+  const auto of = [](uint32_t tenant, uint32_t tokens, uint64_t seed) {
+    GenerationRequest request = Greedy(tokens, seed, 2);
+    request.tenant = TenantId{tenant};
+    request.tenant_blocks_max = kQuota;
+    return request;
+  };
+  GenerationRequest pins = of(1, 190, 1);  // 12 blocks.
+  pins.retain = {{.retention = kv::Retention::kPinned, .for_ns = kMinute}};
+  const Answer pinned = bench.Solo(pins);
+  EXPECT_EQ(pinned.usage.pinned_blocks, kQuota / 2) << "the other half is for requests";
+  EXPECT_EQ(pinned.usage.not_pinned_blocks, 4u);
+  EXPECT_EQ(bench.memory().PinnedBlocks(TenantId{1}), kQuota / 2);
+  EXPECT_EQ(bench.memory().PinnedBlocks(TenantId{2}), 0u);
+  // What they leave is for its requests; those of others have all of theirs, also where they pin the same text.
+  const Answer refused = bench.Solo(of(1, 130, 2));
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(refused.status.message().find("8 of the 16"), absl::string_view::npos) << refused.status;
+  EXPECT_EQ(bench.Solo(of(1, 100, 3)).finish, FinishReason::kLength);
+  EXPECT_EQ(bench.Solo(of(2, 130, 2)).finish, FinishReason::kLength);
+  pins.tenant = TenantId{2};
+  EXPECT_EQ(bench.Solo(pins).usage.pinned_blocks, 12u) << "eight that are pinned already, and four of its own";
+  EXPECT_EQ(bench.memory().PinnedBlocks(TenantId{2}), 4u);
+  clock.AdvanceTo(TimeNs{2 * kMinute});
+  bench.Turn();
+  EXPECT_EQ(bench.memory().PinnedBlocks(TenantId{1}), 0u);
+  EXPECT_EQ(bench.Solo(of(1, 130, 2)).finish, FinishReason::kLength);
+  bench.ExpectNoLeak();
+}
+
 TEST(EngineQuota, WhatCanNeverFitIsRefusedAndOutputsEndAtTheQuota) {
   Bench bench({});
   GenerationRequest request = Greedy(64, 1, 1000);

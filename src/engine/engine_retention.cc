@@ -20,8 +20,14 @@ bool Engine::ExpireMemory() {
 /// @param may_pin  the request is over; else it will be back, and its frames are wanted by others until then
 void Engine::EndMemory(Request& request, bool may_pin) {
   if (tiers_) tiers_->TextEnds(request, clock_.Now());
+  const uint32_t quota = request.input.tenant_blocks_max;
   const kv::RetainOutcome outcome =
-      memory_.End(request.id, {.retain = request.input.retain, .now = clock_.Now(), .may_pin = may_pin});
+      memory_.End(request.id, {.retain = request.input.retain,
+                               .now = clock_.Now(),
+                               .may_pin = may_pin,
+                               .owner = request.input.tenant,
+                               // The other half is for requests, which could not run else.
+                               .owner_pins_max = quota == 0 ? UINT32_MAX : quota / 2});
   request.has_memory = false;
   request.held_before_block_ns += outcome.held_block_ns;
   request.meter->kv_hot_block_ns = request.held_before_block_ns;

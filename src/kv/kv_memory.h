@@ -75,7 +75,9 @@ struct MemoryFigures {
 struct Farewell {
   std::span<const RetainRange> retain;  ///< FindFault(retain) is "".
   TimeNs now{0};
-  bool may_pin = true;  ///< Else "high" in place of pins: the frames are wanted now.
+  bool may_pin = true;                   ///< Else "high" in place of pins: the frames are wanted now.
+  TenantId owner{};                      ///< Of the pins,
+  uint32_t owner_pins_max = UINT32_MAX;  ///< and how many it may have; those that are too many are "high".
 };
 
 /// What became of the pins, and what the sequence held.
@@ -143,6 +145,9 @@ class KvMemory {
   void Expire(TimeNs now);
   /// When Expire has something to do next, or earlier; kTimeNever = never.
   TimeNs NextExpiry() const { return book_.next(); }
+
+  /// Blocks that this tenant has pinned.
+  uint32_t PinnedBlocks(TenantId owner) const { return book_.pins_of(owner); }
 
   /// For a request that could not run even if nothing else did: the pins of up to so many cached blocks become "high",
   /// of those released longest ago, from the ends of their texts. @return how many

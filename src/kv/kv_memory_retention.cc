@@ -51,9 +51,11 @@ void KvMemory::RetainHigher(const Farewell& farewell, std::span<const BlockWish>
     const BlockWish& wish = wishes[block->text_begin / kBlockTokens];
     if (wish.pinned_ns > 0) {
       const bool pinned_already = farewell.may_pin && book_.ClassOf(block->frame) == Retention::kPinned;
-      pins_left = pins_left && (pinned_already || book_.pins_left());
+      const bool room = book_.pins_left() && book_.pins_of(farewell.owner) < farewell.owner_pins_max;
+      pins_left = pins_left && (pinned_already || room);
       const bool pin = pins_left || pinned_already;
-      book_.Raise(block->frame, pin ? Retention::kPinned : Retention::kHigh, After(now, wish.pinned_ns));
+      book_.Raise(block->frame, pin ? Retention::kPinned : Retention::kHigh, After(now, wish.pinned_ns),
+                  farewell.owner);
       if (farewell.may_pin) ++(pin ? outcome.pinned_blocks : outcome.not_pinned_blocks);
     }
     if (wish.high_ns > 0) book_.Raise(block->frame, Retention::kHigh, After(now, wish.high_ns));

@@ -124,8 +124,15 @@ TimeNs RetentionBook::ForgottenAt(FrameId frame) const {
   return std::max({state.end, state.until[IndexOf(Retention::kHigh)], state.until[IndexOf(Retention::kPinned)]});
 }
 
-void RetentionBook::Raise(FrameId frame, Retention retention, TimeNs until) {
-  TimeNs& at = states_[frame].until[IndexOf(retention)];
+uint32_t RetentionBook::pins_of(TenantId owner) const {
+  const auto it = pins_.find(owner);
+  return it == pins_.end() ? 0 : it->second;
+}
+
+void RetentionBook::Raise(FrameId frame, Retention retention, TimeNs until, TenantId owner) {
+  State& state = states_[frame];
+  if (retention == Retention::kPinned && state.retention != Retention::kPinned) state.owner = owner;
+  TimeNs& at = state.until[IndexOf(retention)];
   at = std::max(at, until);
 }
 
@@ -153,6 +160,10 @@ void RetentionBook::Unpin(FrameId frame) {
 void RetentionBook::SetClass(State& state, Retention retention) {
   if (state.retention != Retention::kNormal) --counts_[IndexOf(state.retention)];
   if (retention != Retention::kNormal) ++counts_[IndexOf(retention)];
+  if (state.retention == Retention::kPinned) {
+    if (--pins_.at(state.owner) == 0) pins_.erase(state.owner);
+  }
+  if (retention == Retention::kPinned) ++pins_[state.owner];
   state.retention = retention;
 }
 
@@ -239,16 +250,18 @@ void RetentionBook::TakeDue(TimeNs now, std::vector<FrameId>& out) {
 
 void RetentionBook::CheckInvariants() const {
   std::array<uint32_t, kRetentions> counts = {};
+  absl::flat_hash_map<TenantId, uint32_t> pins;
   uint32_t lows = 0;
   auto sorted = queue_;
   std::ranges::sort(sorted);
   for (const auto& [frame, state] : states_) {
     if (state.retention != Retention::kNormal) ++counts[IndexOf(state.retention)];
+    if (state.retention == Retention::kPinned) ++pins[state.owner];
     lows += state.until[IndexOf(Retention::kLow)] == kPast ? 0 : 1;
     for (const TimeNs until : state.until) KVIST_CHECK(until == kPast || until == kTimeNever || state.queued <= until);
     KVIST_CHECK(state.queued == kTimeNever || std::ranges::binary_search(sorted, std::pair(state.queued, frame)));
   }
-  KVIST_CHECK(counts == counts_ && lows == lows_ && count(Retention::kPinned) <= pins_max_);
+  KVIST_CHECK(counts == counts_ && pins == pins_ && lows == lows_ && count(Retention::kPinned) <= pins_max_);
   KVIST_CHECK(std::ranges::is_heap(queue_, std::greater()));
 }
 

@@ -17,6 +17,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
+#include "base/units.h"
 #include "kv/frame_pool.h"
 #include "kv/live_text.h"
 
@@ -68,6 +69,8 @@ class RetentionBook {
   uint32_t count(Retention retention) const { return counts_[static_cast<size_t>(retention)]; }
   bool pins_left() const { return count(Retention::kPinned) < pins_max_; }
   uint32_t pins_max() const { return pins_max_; }
+  /// Of the pinned frames, those that this tenant pinned first.
+  uint32_t pins_of(TenantId owner) const;
   bool empty() const { return states_.empty(); }
   bool Knows(FrameId frame) const { return states_.contains(frame); }  ///< Something is wished for it.
   bool any_low() const { return lows_ > 0; }                           ///< Now, or once something stronger ends.
@@ -77,7 +80,8 @@ class RetentionBook {
   TimeNs ForgottenAt(FrameId frame) const;
 
   /// Wishes a class (kHigh, kPinned) at least until then. Takes effect with Settle, as all changes.
-  void Raise(FrameId frame, Retention retention, TimeNs until);
+  /// @param owner  whose pin it is, unless the frame is pinned already
+  void Raise(FrameId frame, Retention retention, TimeNs until, TenantId owner = {});
   /// kPast = no longer. REQUIRES for order: no block that follows this one stops being low earlier.
   void SetLow(FrameId frame, TimeNs until);
   /// The frame's own wishes end then.
@@ -114,6 +118,7 @@ class RetentionBook {
     TimeNs queued = kTimeNever;
     bool forget = false, doomed = false;
     Retention retention = Retention::kNormal;  ///< In effect.
+    TenantId owner{};                          ///< Of the pin.
   };
   void SetClass(State& state, Retention retention);
   void Enqueue(FrameId frame, State& state, TimeNs at);
@@ -122,6 +127,7 @@ class RetentionBook {
   const uint32_t pins_max_;
   uint32_t lows_ = 0;  ///< Frames with a time for kLow.
   std::array<uint32_t, kRetentions> counts_ = {};
+  absl::flat_hash_map<TenantId, uint32_t> pins_;  ///< By owner; none is 0.
   absl::flat_hash_map<FrameId, State> states_;
   /// A heap, earliest first. An entry counts only while the frame's `queued` says the same.
   std::vector<std::pair<TimeNs, FrameId>> queue_;
