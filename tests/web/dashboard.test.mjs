@@ -103,6 +103,8 @@ dashboardTest("a request's row tells its steps, and opens what the server explai
   server.load.runningMax = 1;
   server.load.advance(1000);
   await eventually(() => view.rows.count(), 2);
+  // The list of who runs is newer or older than the steps by a moment.
+  await eventually(async () => (await view.rows.last().getAttribute("aria-label")).includes(", ended"), true);
   const words = await view.rows.last().getAttribute("aria-label");
   assert.match(
     words,

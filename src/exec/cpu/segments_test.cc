@@ -283,10 +283,12 @@ TEST(Segments, ReadingTogetherGivesTheBitsOfReadingAlone) {
       for (uint32_t sequences : {2u, 5u, 16u}) {
         const KvType kv_type = sequences == 5 ? KvType::kQ8 : KvType::kF16;
         SCOPED_TRACE(testing::Message() << name << " " << kernels::IsaName(isa) << " " << sequences);
-        SegmentWorld apart(PathOf(name), {.isa = isa, .kv_type = kv_type, .share_segments = false});
+        SegmentWorld apart(PathOf(name),
+                           {.isa = isa, .kv_type = kv_type, .share_segments = false, .context_tokens = 2048});
         const SharedRun expected = DecodeShared(apart, sequences, 3);
         for (uint32_t threads : {1u, 2u, 3u}) {
-          SegmentWorld world(PathOf(name), {.threads = threads, .isa = isa, .kv_type = kv_type});
+          SegmentWorld world(PathOf(name),
+                             {.threads = threads, .isa = isa, .kv_type = kv_type, .context_tokens = 2048});
           const SharedRun run = DecodeShared(world, sequences, 3);
           for (uint32_t i = 0; i <= sequences; ++i) EXPECT_TRUE(SameBits(run.logits[i], expected.logits[i])) << i;
           for (size_t s = 0; s < run.kv_bytes_read.size(); ++s) {
@@ -301,7 +303,7 @@ TEST(Segments, ReadingTogetherGivesTheBitsOfReadingAlone) {
 // Without windows, each sequence reads its own tokens, and all read the whole sections of the beginning once.
 TEST(Segments, SharedTokensAreCountedOnce) {
   const auto bytes_of_step = [](uint32_t threads, bool share) {
-    SegmentWorld world(PathOf("llama"), {.threads = threads, .share_segments = share});
+    SegmentWorld world(PathOf("llama"), {.threads = threads, .share_segments = share, .context_tokens = 2048});
     SegmentSequence beginning;
     world.NewTail(beginning, 64);
     world.Append(beginning, RandomTokens(1024, 1));
