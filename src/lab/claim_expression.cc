@@ -17,7 +17,7 @@ namespace json = boost::json;
 namespace {
 
 constexpr int kDepthMax = 64;
-constexpr std::string_view kFunctions[] = {"min", "max", "mean", "sum", "count", "median"};
+constexpr std::string_view kFunctions[] = {"min", "max", "mean", "sum", "count", "median", "abs"};
 
 using List = std::vector<double>;
 using Condition = std::pair<std::string, std::string>;
@@ -190,6 +190,10 @@ class Evaluation {
       }
     }
     if (!Take(')')) return Unreadable("')'");
+    if (name == "abs") {
+      for (double& value : list) value = std::fabs(value);
+      return list;
+    }
     return List{Reduce(name, list, weights)};
   }
 

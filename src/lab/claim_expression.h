@@ -8,8 +8,8 @@
 ///
 /// `[key=value, ...].path` is the number at `path` of each row whose fields (dotted paths, too) have these values; a
 /// row without the path is passed over. Numbers, + - * /, brackets, and functions of such lists: min, max, mean, sum,
-/// count, median, and mean(list, weights). Where a single figure is wanted, a list must have one value. Pure; any
-/// thread. Non-goals: running anything (claim_run.h).
+/// count, median, and mean(list, weights); abs of each. Where a single figure is wanted, a list must have one value.
+/// Pure; any thread. Non-goals: running anything (claim_run.h).
 
 #include <span>
 #include <string_view>

@@ -41,6 +41,7 @@ TEST(ClaimExpression, PicksFiguresByFieldsAndPutsThemTogether) {
   EXPECT_DOUBLE_EQ(Value("sum([].n)"), 8);
   EXPECT_DOUBLE_EQ(Value("count([run=a].n)"), 2);
   EXPECT_DOUBLE_EQ(Value("median([].ms.mean)"), 10);
+  EXPECT_DOUBLE_EQ(Value("max(abs(10 - [].ms.mean))"), 10);
   EXPECT_DOUBLE_EQ(Value("max([].ms.mean) - min([].ms.mean)"), 15);
   EXPECT_DOUBLE_EQ(Value("max([run=a].ms.mean / [run=a].n)"), 10);
   EXPECT_DOUBLE_EQ(Value("100 * (1 - mean([policy=fair].ms.mean) / mean([policy=fcfs].ms.mean))"),
