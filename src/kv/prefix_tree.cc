@@ -483,7 +483,10 @@ void PrefixTree::Evict(FrameId frame, std::vector<FrameId>& with_it) {
 
 std::vector<PrefixTree::NodeView> PrefixTree::Nodes() const {
   std::vector<NodeView> out;
-  for (const auto& [cache_namespace, root] : roots_) {
+  // What is done with them is done in this order: it is the same in every run.
+  std::vector<std::pair<uint64_t, uint32_t>> roots(roots_.begin(), roots_.end());
+  std::ranges::sort(roots);
+  for (const auto& [cache_namespace, root] : roots) {
     std::vector<uint32_t> order = nodes_[root].children;
     for (size_t i = 0; i < order.size(); ++i) {
       const Node& node = nodes_[order[i]];

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "kv/tier/block_store_testutil.h"
-#include "kv/tier/sim_disk_testutil.h"
+#include "kv/tier/sim_disk.h"
 #include "platform/real_disk.h"
 #include "platform/temp_folder.h"
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kv/tier/block_store_testutil.h"
-#include "kv/tier/sim_disk_testutil.h"
+#include "kv/tier/sim_disk.h"
 
 namespace kvist::kv {
 namespace {

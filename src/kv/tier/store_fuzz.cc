@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "kv/tier/block_store_testutil.h"
-#include "kv/tier/sim_disk_testutil.h"
+#include "kv/tier/sim_disk.h"
 #include "kv/tier/store_format_testutil.h"
 
 namespace kvist::kv {

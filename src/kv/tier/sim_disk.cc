@@ -1,4 +1,4 @@
-#include "kv/tier/sim_disk_testutil.h"
+#include "kv/tier/sim_disk.h"
 
 #include <algorithm>
 #include <cstring>
