@@ -26,6 +26,7 @@ void AddReplay(CLI::App& app, int& exit_code);
 void AddRun(CLI::App& app, int& exit_code);
 void AddSchedule(CLI::App& app, int& exit_code);
 void AddServe(CLI::App& app, int& exit_code);
+void AddSim(CLI::App& app, int& exit_code);
 void AddStore(CLI::App& app, int& exit_code);
 void AddSynth(CLI::App& app, int& exit_code);
 void AddTenantKey(CLI::App& app, int& exit_code);

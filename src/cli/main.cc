@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
   kvist::cli::AddTrainLength(app, exit_code);
   kvist::cli::AddExplain(app, exit_code);
   kvist::cli::AddClaims(app, exit_code);
+  kvist::cli::AddSim(app, exit_code);
   kvist::cli::AddStore(app, exit_code);
   kvist::cli::AddConfig(app, exit_code);
   kvist::cli::AddTenantKey(app, exit_code);

@@ -1,0 +1,93 @@
+#pragma once
+
+/// @file
+/// What all workers of a simulated world have ever stored under each name, and a look at everything that comes back: a
+/// block that is read is exactly the block that was written. Threads: one.
+
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/hash128.h"
+#include "base/status.h"
+#include "kv/cold_blocks.h"
+#include "kv/frame_arena.h"
+#include "lab/world_log.h"
+
+namespace kvist::lab {
+
+/// Bytes by content id. Equal ids mean equal bytes on every worker.
+class BlockRegistry {
+ public:
+  explicit BlockRegistry(WorldLog& log) : log_(log) {}
+  void Stored(const kv::ContentId& id, std::span<const std::byte> bytes) {
+    const Hash128 hash = HashOf(bytes);
+    const auto [it, inserted] = blocks_.try_emplace({id.low, id.high}, hash);
+    if (!inserted && !(it->second == hash)) log_.Report("drive", "two blocks of one name have different bytes");
+  }
+  void Read(const kv::ContentId& id, std::span<const std::byte> bytes) {
+    const auto it = blocks_.find({id.low, id.high});
+    if (it == blocks_.end()) {
+      log_.Report("drive", "a block is read that was never written");
+    } else if (!(it->second == HashOf(bytes))) {
+      log_.Report("drive", "a block that is read is not the one that was written");
+    }
+  }
+
+ private:
+  WorldLog& log_;
+  std::map<std::pair<uint64_t, uint64_t>, Hash128> blocks_;
+};
+
+class CheckedColdBlocks final : public kv::ColdBlocks {
+ public:
+  CheckedColdBlocks(kv::ColdBlocks& inner, const kv::FrameArena& arena, BlockRegistry& registry)
+      : inner_(inner), arena_(arena), registry_(registry) {}
+
+  kv::ColdRun Lookup(std::span<const kv::ContentId> ids) override { return inner_.Lookup(ids); }
+  bool Contains(const kv::ContentId& id) const override { return inner_.Contains(id); }
+  double LoadNs(const kv::ColdRun& run) const override { return inner_.LoadNs(run); }
+  bool IsWriting() const override { return inner_.IsWriting(); }
+  kv::ColdTicket Load(std::span<const kv::ColdRead> blocks, TimeNs now) override {
+    const kv::ColdTicket ticket = inner_.Load(blocks, now);
+    std::vector<Reading>& readings = loads_[ticket];
+    for (const kv::ColdRead& block : blocks) readings.push_back({block.id, block.frame});
+    return ticket;
+  }
+  kv::ColdTicket Store(std::span<const kv::ColdWrite> blocks, TimeNs now) override {
+    for (const kv::ColdWrite& block : blocks) registry_.Stored(block.id, BytesOf(block.frame));
+    return inner_.Store(blocks, now);
+  }
+  void Poll(TimeNs now, kv::ColdNews& out, bool wait) override {
+    const size_t before = out.loads.size();
+    inner_.Poll(now, out, wait);
+    for (size_t i = before; i < out.loads.size(); ++i) {
+      const std::vector<Reading> readings = loads_.extract(out.loads[i].ticket).mapped();
+      // What comes after the first block that is missing is not used.
+      const size_t there = out.loads[i].missing.empty() ? readings.size() : out.loads[i].missing.front();
+      for (size_t block = 0; block < there; ++block) {
+        registry_.Read(readings[block].id, BytesOf(readings[block].frame));
+      }
+    }
+  }
+  bool busy() const override { return inner_.busy(); }
+  void Close() override { inner_.Close(); }
+  std::vector<kv::TierFigures> Figures() const override { return inner_.Figures(); }
+
+ private:
+  struct Reading {
+    kv::ContentId id;
+    FrameId frame;
+  };
+  std::span<const std::byte> BytesOf(FrameId frame) const { return {arena_.Frame(frame), arena_.frame_bytes()}; }
+
+  kv::ColdBlocks& inner_;
+  const kv::FrameArena& arena_;
+  BlockRegistry& registry_;
+  absl::flat_hash_map<kv::ColdTicket, std::vector<Reading>> loads_;
+};
+
+}  // namespace kvist::lab
