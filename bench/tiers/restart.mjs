@@ -3,7 +3,7 @@
 // beside what the drive's own speed allows and beside computing it; and the time between tokens of other requests while
 // prompts come back. Starts the server itself. Prints one line of JSON.
 //
-//   node bench/tiers/restart.mjs KVIST MODEL --folder DIR [--tokens 8192] [--prompts 3] [--threads 2] [--vocab 32000]
+//   node bench/tiers/restart.mjs KVIST MODEL --folder DIR [--tokens 8193] [--prompts 3] [--threads 2] [--vocab 32000]
 
 import {execFileSync} from "node:child_process";
 import {parseArgs} from "node:util";
@@ -12,7 +12,7 @@ import {gaps, metric, percentile, start, stop, stream} from "./server.mjs";
 
 const {values, positionals} = parseArgs({allowPositionals: true, options: {
     folder: {type: "string"},
-    tokens: {type: "string", default: "8192"},
+    tokens: {type: "string", default: "8193"},
     prompts: {type: "string", default: "3"},
     threads: {type: "string", default: "2"},
     vocab: {type: "string", default: "32000"},

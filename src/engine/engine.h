@@ -152,7 +152,7 @@ class Engine {
   std::shared_ptr<const RequestTrace> TraceAtEnd(const Request& request) const;
   bool TurnTiers();
   uint32_t FramesLeft() const;
-  bool HeldByTier(Request& request, TimeNs now);
+  bool HeldByTier(Request& request, uint32_t frames_left, TimeNs now);
   bool YieldPins(const Request& request);
   void EndMemory(Request& request, bool may_pin);
   bool GiveWay();

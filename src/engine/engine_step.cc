@@ -118,7 +118,7 @@ void Engine::Preempt(Request& request) {
   if (tiers_) tiers_->TextIsPreempted(request, step_time_.cost());
   EndMemory(request, /*may_pin=*/false);
   request.lost_tokens = std::exchange(request.computed, 0);
-  request.fetch = Request::Fetch::kUnasked;  // What it loses meanwhile may be stored.
+  request.fetch = {};  // What it loses meanwhile may be stored.
   ++request.trace.preemptions;
   ++request.meter->preemptions;
   record_.preempted.push_back(request.id);
@@ -167,12 +167,13 @@ bool Engine::StartStep() {
   running_views_.clear();
   waiting_views_.clear();
   for (const auto& request : running_) running_views_.push_back(ViewOf(*request));
+  const uint32_t frames_left = tiers_ ? FramesLeft() : 0;
   for (const auto& request : waiting_) {
     const bool waits = WaitsForLeader(*request);
     waits ? request->trace.BeginLeaderWait(request->leader, request->leader_tokens, now)
           : request->trace.EndLeaderWait(now);
     if (!waits) {
-      if (!HeldByTier(*request, now) && !OverQuota(*request)) waiting_views_.push_back(ViewOf(*request));
+      if (!HeldByTier(*request, frames_left, now) && !OverQuota(*request)) waiting_views_.push_back(ViewOf(*request));
     } else if (!std::exchange(request->held_back, true)) {
       ++work_.waited_for_prefix;
     }

@@ -13,6 +13,8 @@ constexpr uint64_t kLoadIds = uint64_t{1} << 63;
 constexpr int64_t kLoadTurnNs = 200'000, kStoreTurnNs = 2'000'000;
 /// Frames that may be written at once in the smallest pool.
 constexpr uint64_t kStoringMin = 4;
+/// A text that was not worth reading is looked at again this much later, when blocks have left memory since.
+constexpr int64_t kLookNs = 100'000'000;
 /// Tenants whose namespaces are remembered; salts make many.
 constexpr size_t kNamespacesMax = 1 << 16;
 
@@ -50,32 +52,23 @@ bool TierMover::Pays(const Stored& stored, const sched::StepCost& cost) {
 }
 
 bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, uint32_t frames_free, TimeNs now) {
-  switch (request.fetch) {
-    case Request::Fetch::kOver:
-      return false;
-    case Request::Fetch::kUnderWay:
-      return true;
-    case Request::Fetch::kUnasked: {
-      const Stored stored = Find(request);
-      if (!Pays(stored, cost)) {
-        if (stored.run.blocks > 0) ++stats_.computed_instead;
-        request.fetch = Request::Fetch::kOver;
-        return false;
-      }
-      request.fetch = Request::Fetch::kWanted;
-      request.fetch_blocks = stored.run.blocks;
-      break;
-    }
-    case Request::Fetch::kWanted:
-      break;
-  }
-  const auto bound = static_cast<uint32_t>(options_.loading_share * memory_.frames_count());
-  if (loading_ > 0 && loading_ + request.fetch_blocks > bound) return true;
+  Request::Fetch& fetch = request.fetch;
+  if (fetch.under_way) return true;
   // Policies admit who has room for all that is known of it; until then its blocks would take the room of others.
   if (kv::BlocksFor(request.known()) - request.blocks_spared > frames_free) return false;
-  const Stored stored = Find(request);  // Much may have changed since.
-  if (!Pays(stored, cost) || !Start(request, stored, now)) request.fetch = Request::Fetch::kOver;
-  return request.fetch == Request::Fetch::kUnderWay;
+  const uint64_t evicted = memory_.stats().evicted_blocks;
+  const bool as_before = fetch.looked_at != kTimeNever && (fetch.evicted == evicted || now < fetch.looked_at + kLookNs);
+  if (as_before && !fetch.wanted) return false;
+  fetch = {.looked_at = now, .evicted = evicted};
+  const Stored stored = Find(request);
+  if (!Pays(stored, cost)) {
+    if (stored.run.blocks > 0) ++stats_.computed_instead;
+    return false;
+  }
+  const auto bound = static_cast<uint32_t>(options_.loading_share * memory_.frames_count());
+  const bool others_first = loading_ > 0 && loading_ + stored.run.blocks > bound;
+  fetch.wanted = others_first || (stored.run.blocks > memory_.AvailableFrames() && moving());
+  return fetch.wanted || Start(request, stored, now);
 }
 
 bool TierMover::Start(Request& request, const Stored& stored, TimeNs now) {
@@ -99,7 +92,7 @@ bool TierMover::Start(Request& request, const Stored& stored, TimeNs now) {
   loading_ += stored.run.blocks;
   ++stats_.fetches;
   stats_.fetched_blocks += stored.run.blocks;
-  request.fetch = Request::Fetch::kUnderWay;
+  request.fetch.under_way = true;
   return true;
 }
 

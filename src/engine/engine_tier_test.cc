@@ -155,6 +155,35 @@ TEST(EngineTier, AnEngineThatGoesWhileBlocksAreReadWaitsForThem) {
   bench.Turn();
 }
 
+TEST(EngineTier, WhoIsPreemptedGetsItsBlocksBackInsteadOfComputingThemAgain) {
+  kv::SimDrive drive(10);
+  std::vector<GenerationRequest> requests;
+  std::vector<std::vector<TokenId>> expected;
+  for (uint64_t i = 0; i < 3; ++i) {
+    requests.push_back(Greedy(250, 20 + i, 200));
+    expected.push_back(Expected(requests.back()));
+  }
+  uint64_t recomputed[2] = {}, preemptions[2] = {};
+  for (const bool with_drive : {false, true}) {
+    Bench bench({.frames = 64, .disk = with_drive ? drive.Open() : nullptr, .admission = "a5"});  // 1024 tokens.
+    std::vector<RequestId> ids;
+    for (const GenerationRequest& request : requests) ids.push_back(bench.Submit(request));
+    bench.Finish();
+    for (size_t i = 0; i < ids.size(); ++i) {
+      EXPECT_EQ(bench.Of(ids[i]).tokens, expected[i]);
+      recomputed[with_drive ? 1 : 0] += bench.Of(ids[i]).trace->recomputed_tokens;
+    }
+    preemptions[with_drive ? 1 : 0] = bench.engine().Stats().preemptions;
+    if (with_drive) {
+      EXPECT_GT(bench.engine().Stats().tiers.swapped_blocks, 0u);
+    }
+    bench.ExpectNoLeak();
+  }
+  EXPECT_GT(preemptions[0], 0u);
+  EXPECT_GT(preemptions[1], 0u);
+  EXPECT_LT(recomputed[1], recomputed[0] / 2);
+}
+
 /// Two conversations of several turns and some single questions on a small pool, with restarts in between, on a drive
 /// that does what it likes: answers are those of a server without any memory.
 void Torment(uint64_t seed) {

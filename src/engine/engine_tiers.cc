@@ -28,7 +28,7 @@ bool Engine::TurnTiers() {
   for (const Fetched& fetched : tiers_->TakeFetched()) {
     Request* request = FindRequest(fetched.request);
     if (request == nullptr) continue;
-    request->fetch = Request::Fetch::kOver;
+    request->fetch.under_way = false;
     request->trace.restored_tokens += fetched.blocks * kv::kBlockTokens;
     request->trace.EndRestore(now);
   }
@@ -47,14 +47,13 @@ uint32_t Engine::FramesLeft() const {
   for (const sched::RequestView& view : running_views_) {
     wanted += std::max(kv::BlocksFor(view.tokens_known + 1), view.blocks_held) - view.blocks_held;
   }
-  const uint32_t free = memory_.AvailableFrames();
+  const uint32_t free = memory_.AvailableFrames() + memory_.counts().storing;
   return free - static_cast<uint32_t>(std::min<uint64_t>(wanted, free));
 }
 
 /// Whether a waiting request waits on for blocks from below.
-bool Engine::HeldByTier(Request& request, TimeNs now) {
-  if (!tiers_ || request.fetch == Request::Fetch::kOver) return false;
-  if (!tiers_->HoldsBack(request, step_time_.cost(), FramesLeft(), now)) return false;
+bool Engine::HeldByTier(Request& request, uint32_t frames_left, TimeNs now) {
+  if (!tiers_ || !tiers_->HoldsBack(request, step_time_.cost(), frames_left, now)) return false;
   request.trace.BeginRestore(now);
   return true;
 }

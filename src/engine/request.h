@@ -58,10 +58,14 @@ struct Request {
   bool held_back = false;             ///< Waited for its leader.
   uint64_t prefix_group = 0;          ///< Of those that share a long beginning with it.
   TimeNs last_token_at = kTimeNever;  ///< When it was sampled.
-  /// Of the beginning of its text from a lower tier. kWanted: as soon as there is room.
-  enum class Fetch : uint8_t { kUnasked, kWanted, kUnderWay, kOver };
-  Fetch fetch = Fetch::kUnasked;
-  uint32_t fetch_blocks = 0;
+  /// Of the beginning of its text from a lower tier.
+  struct Fetch {
+    TimeNs looked_at = kTimeNever;  ///< Whether it is stored and worth it; kTimeNever = not yet.
+    uint64_t evicted = 0;           ///< Blocks that memory had given up by then.
+    bool wanted = false;            ///< As soon as others' blocks are there.
+    bool under_way = false;
+  };
+  Fetch fetch;
   Meter own_meter;
   Meter* meter = &own_meter;        ///< Or one of the book's.
   double held_before_block_ns = 0;  ///< By its earlier places in memory.

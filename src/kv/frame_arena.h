@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "absl/status/statusor.h"
 #include "base/units.h"
@@ -17,6 +18,9 @@ class FrameArena {
  public:
   /// Errors: ResourceExhausted when the address space cannot be reserved.
   static absl::StatusOr<FrameArena> Create(uint32_t frames_count, uint64_t frame_bytes);
+
+  /// Takes the system's pages for all frames now, in pieces, until `go_on` says no. Beside others that use them.
+  void Populate(const std::function<bool()>& go_on) const;
 
   std::byte* Frame(FrameId frame) const { return memory_.data() + frame.value * frame_bytes_; }
   uint64_t frame_bytes() const { return frame_bytes_; }

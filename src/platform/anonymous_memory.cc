@@ -68,6 +68,10 @@ absl::StatusOr<AnonymousMemory> AnonymousMemory::Map(size_t bytes) {
   return memory;
 }
 
+void AnonymousMemory::Populate(size_t begin, size_t bytes) const {
+  ::madvise(data_ + begin, bytes, MADV_POPULATE_WRITE);  // Where the system does not know that, they come one by one.
+}
+
 std::optional<uint64_t> ControlGroupBytesLeft(const std::string& folder) {
   const std::optional<uint64_t> limit = ReadNumber(folder + "/memory.max");
   const std::optional<uint64_t> used = ReadNumber(folder + "/memory.current");

@@ -24,6 +24,10 @@ class AnonymousMemory {
   /// Pages are taken when first touched. Errors: ResourceExhausted.
   static absl::StatusOr<AnonymousMemory> Map(size_t bytes);
 
+  /// Takes the pages of [begin, begin + bytes) now; what is in them stays. Reading from a drive into pages that are
+  /// not there yet is several times slower. Beside others that use the memory.
+  void Populate(size_t begin, size_t bytes) const;
+
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
 

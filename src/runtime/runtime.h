@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
@@ -77,6 +78,7 @@ struct Runtime {
   std::unique_ptr<step::Executor> executor;
   exec::CpuExecutor* cpu = nullptr;  ///< The same, unless it is an emulated device.
   OpenedTiers tiers;                 ///< Empty without them.
+  std::jthread populating;           ///< Of KV memory, which tiers read into.
   std::unique_ptr<sched::SchedulerPolicy> policy;
   std::unique_ptr<engine::Engine> engine;  ///< Not started.
   std::string model_id;                    ///< File name without folder and ending.
