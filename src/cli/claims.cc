@@ -140,7 +140,14 @@ absl::Status RunClaimsCommand(const ClaimsFlags& flags) {
     KVIST_RETURN_IF_ERROR(lab::WriteClaimRecords(path, lab::MergeClaimRecords(all, before, now)));
   }
   KVIST_RETURN_IF_ERROR(FlushOutput());
-  if (broken.empty()) return absl::OkStatus();
+  if (broken.empty()) {
+    const bool skipped =
+        std::ranges::find(results, lab::ClaimState::kNotRun, &lab::ClaimResult::state) != results.end();
+    if (skipped && !flags.ids.empty() && !flags.quick) {
+      return absl::FailedPreconditionError("of the claims that were named, some were not run");
+    }
+    return absl::OkStatus();
+  }
   std::string names;
   for (const lab::ClaimResult& result : broken) names += Cat(names.empty() ? "" : ", ", result.id, " ", result.name);
   return absl::FailedPreconditionError(Cat("met when recorded, and short now: ", names));

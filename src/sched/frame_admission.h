@@ -26,7 +26,8 @@ class FrameAdmission {
   /// @param frame_share  predicted time of one frame alone, as a share of its period
   bool MayOpen(double frame_share) const {
     if (sessions_ >= sessions_max_) return false;
-    if (sessions_ == 0) return frame_share <= options_.load_max;
+    if (frame_share > options_.load_max) return false;
+    if (sessions_ == 0) return true;
     if (settled_ < uint64_t{options_.settle_frames} * sessions_) return false;
     return load_ + std::min(frame_share, load_ / sessions_) <= options_.load_max;
   }
@@ -36,7 +37,7 @@ class FrameAdmission {
   }
   /// REQUIRES: an Open for it.
   void Close() {
-    --sessions_;
+    if (--sessions_ == 0) load_ = 0;  // Nobody's answers are slow any more.
     grace_ = uint64_t{kGraceFrames} * sessions_;
   }
   /// Frames miss their deadlines since the last session came, and it should go again: how long answers take does not
@@ -45,7 +46,8 @@ class FrameAdmission {
 
   /// A frame was answered after `answer_ns`; more than its period = it missed its deadline.
   void Observe(int64_t answer_ns, int64_t period_ns) {
-    const double share = static_cast<double>(answer_ns) / static_cast<double>(period_ns);
+    // Beyond kShareMax a late answer says nothing more, and would be remembered for long.
+    const double share = std::min(static_cast<double>(answer_ns) / static_cast<double>(period_ns), kShareMax);
     load_ += (share > load_ ? kRise : kFall) * (share - load_);
     ++settled_;
     const bool in_grace = grace_ > 0;
@@ -64,6 +66,7 @@ class FrameAdmission {
   uint64_t misses() const { return misses_; }
 
  private:
+  static constexpr double kShareMax = 2;
   static constexpr uint32_t kGraceFrames = 3;         // Of each session: what waited when one went may still be late.
   static constexpr double kRise = 0.3, kFall = 0.02;  // Quick to see slow answers, slow to forget them.
 

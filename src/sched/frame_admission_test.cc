@@ -70,5 +70,24 @@ TEST(FrameAdmission, WaitsUntilANewSessionShows) {
   EXPECT_TRUE(admission.MayOpen(0.01));
 }
 
+TEST(FrameAdmission, AFrameThatDoesNotFitAloneIsRefusedBesideOthersToo) {
+  FrameAdmission admission;
+  admission.Open();
+  for (int i = 0; i < 100; ++i) admission.Observe(60, 1000);
+  EXPECT_TRUE(admission.MayOpen(0.06));
+  EXPECT_FALSE(admission.MayOpen(40));
+}
+
+TEST(FrameAdmission, OneVeryLateAnswerIsForgottenSoonAndWithTheLastSession) {
+  FrameAdmission admission;
+  admission.Open();
+  for (int i = 0; i < 100; ++i) admission.Observe(60, 1000);
+  admission.Observe(400'000, 1000);
+  EXPECT_LT(admission.load(), 0.8);
+  admission.Close();
+  EXPECT_EQ(admission.load(), 0);
+  EXPECT_TRUE(admission.MayOpen(0.06));
+}
+
 }  // namespace
 }  // namespace kvist::sched
