@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include <fmt/format.h>
@@ -22,6 +21,7 @@
 #include "modelfile/inspect.h"
 #include "platform/interrupt.h"
 #include "platform/process.h"
+#include "platform/text_file.h"
 #include "serve/json_output.h"
 
 namespace kvist::cli {
@@ -302,10 +302,7 @@ absl::Status WritePlot(const BenchRun& run, const std::string& path) {
     roofline.points.push_back({result.speed.name, result.work.multiply_adds / result.work.bytes,
                                result.work.multiply_adds / result.speed.SecondsAt(0.5)});
   }
-  std::ofstream file(path, std::ios::binary);
-  file << lab::RooflineSvg(roofline) << std::flush;
-  if (!file) return absl::UnavailableError(Cat(path, ": cannot be written"));
-  return absl::OkStatus();
+  return WriteTextFile(path, lab::RooflineSvg(roofline));
 }
 
 int RunBench(BenchFlags& flags) {

@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "lab/load_run.h"
 #include "platform/interrupt.h"
 #include "platform/open_files.h"
+#include "platform/text_file.h"
 #include "serve/json_output.h"
 
 namespace kvist::cli {
@@ -161,9 +161,7 @@ absl::Status BenchServe(BenchServeFlags& flags) {
   fmt::print("{}", flags.json ? serve::JsonText(lab::LoadJson(report)) + "\n" : lab::LoadTable(report));
   KVIST_RETURN_IF_ERROR(FlushOutput());
   if (!flags.html.empty()) {
-    std::ofstream file(flags.html, std::ios::binary);
-    file << lab::LoadHtml(report) << std::flush;
-    if (!file) return absl::UnavailableError(Cat(flags.html, ": cannot be written"));
+    KVIST_RETURN_IF_ERROR(WriteTextFile(flags.html, lab::LoadHtml(report)));
   }
   if (report.result.interrupted) return absl::CancelledError("interrupted");
   if (report.summary.all.answered() == 0) {

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include <fmt/format.h>
@@ -24,6 +23,7 @@
 #include "modelfile/inspect.h"
 #include "platform/anonymous_memory.h"
 #include "platform/interrupt.h"
+#include "platform/text_file.h"
 #include "platform/thread_pool.h"
 
 namespace kvist::cli {
@@ -129,13 +129,6 @@ absl::StatusOr<Outcome> CalibrateProfile(const CalibrateFlags& flags) {
   return outcome;
 }
 
-absl::Status WriteFile(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  return file ? absl::OkStatus() : absl::UnavailableError(Cat(path, ": cannot be written"));
-}
-
 absl::Status RunCalibrate(CalibrateFlags& flags) {
   const bool profiled = !flags.device.profile.empty();
   if (profiled && flags.device.device.empty()) {
@@ -147,7 +140,7 @@ absl::Status RunCalibrate(CalibrateFlags& flags) {
     const std::string source =
         profiled ? Cat("kvist calibrate: ", outcome.samples, " steps of a profile, from ", flags.device.device)
                  : Cat("kvist calibrate: ", outcome.samples, " measured steps");
-    KVIST_RETURN_IF_ERROR(WriteFile(flags.output, device::FormatDevice(calibration.device, source)));
+    KVIST_RETURN_IF_ERROR(WriteTextFile(flags.output, device::FormatDevice(calibration.device, source)));
   }
   if (flags.json) {
     boost::json::object out = {{"samples", outcome.samples},

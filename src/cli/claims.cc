@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -63,9 +62,9 @@ std::string Commit(const std::string& folder) {
 }
 
 void PrintResult(const lab::ClaimResult& result) {
-  const bool measured = result.state == lab::ClaimState::kMet || result.state == lab::ClaimState::kShort;
-  const std::string figure =
-      measured ? fmt::format("{:.4g} {} (wanted {})", result.measured, result.unit, result.accept) : result.why;
+  const std::string figure = result.IsMeasured()
+                                 ? fmt::format("{:.4g} {} (wanted {})", result.measured, result.unit, result.accept)
+                                 : result.why;
   fmt::print("{:<6}{:<16}{}\n{:<22}{}\n", result.id, lab::ClaimStateName(result.state), result.text, "", figure);
 }
 
@@ -104,13 +103,6 @@ absl::StatusOr<std::vector<lab::ClaimRecord>> Measure(const ClaimsFlags& flags,
   return records;
 }
 
-absl::Status WriteHtml(const std::string& path, const std::string& page) {
-  std::ofstream file(path, std::ios::binary);
-  file << page;
-  file.close();
-  return file ? absl::OkStatus() : absl::UnavailableError(Cat(path, ": cannot be written"));
-}
-
 absl::Status RunClaimsCommand(const ClaimsFlags& flags) {
   KVIST_ASSIGN_OR_RETURN(const std::vector<lab::ClaimFile> files, Chosen(flags));
   if (flags.list) {
@@ -131,7 +123,7 @@ absl::Status RunClaimsCommand(const ClaimsFlags& flags) {
   } else {
     KVIST_ASSIGN_OR_RETURN(now, Measure(flags, files));
   }
-  if (!flags.html.empty()) KVIST_RETURN_IF_ERROR(WriteHtml(flags.html, lab::ClaimsHtml(files, now)));
+  if (!flags.html.empty()) KVIST_RETURN_IF_ERROR(WriteTextFile(flags.html, lab::ClaimsHtml(files, now)));
   std::vector<lab::ClaimResult> results;
   for (const lab::ClaimRecord& record : now) results.push_back(record.result);
   const std::vector<lab::ClaimResult> broken = lab::BrokenClaims(before, results);

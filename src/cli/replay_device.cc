@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "cli/model_flags.h"
 #include "cli/model_path.h"
+#include "cli/policy_flag.h"
 #include "cli/ranges.h"
 #include "lab/device_replay.h"
 #include "lab/load_report.h"
@@ -77,10 +78,8 @@ void Print(const ReplayDeviceFlags& flags, const lab::DeviceReplayResult& result
 
 void AddReplayDeviceFlags(CLI::App& command, ReplayDeviceFlags& flags) {
   AddDeviceFlags(command, flags.device, "--model");
-  std::vector<std::string> policies;
-  for (const sched::PolicyEntry& policy : sched::Policies()) policies.emplace_back(policy.name);
   command.add_option("--policy", flags.policy, "With --device: scheduling policy")
-      ->check(CLI::IsMember(policies))
+      ->check(KnownPolicy())
       ->capture_default_str();
   command.add_option("--max-batched-tokens", flags.tokens_per_step_max, "With --device: tokens of a step")
       ->transform(WholeNumber(1, 1 << 15))

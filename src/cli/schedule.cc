@@ -19,6 +19,7 @@
 #include "cli/commands.h"
 #include "cli/model_flags.h"
 #include "cli/model_path.h"
+#include "cli/policy_flag.h"
 #include "cli/ranges.h"
 #include "lab/schedule_replay.h"
 #include "modelfile/gguf.h"
@@ -213,9 +214,7 @@ absl::Status Schedule(ScheduleFlags& flags) {
 }
 
 void AddLoadFlags(CLI::App& command, ScheduleFlags& flags) {
-  std::vector<std::string> known;
-  for (const sched::PolicyEntry& policy : sched::Policies()) known.emplace_back(policy.name);
-  command.add_option("--policy", flags.policies, "Policies to compare")->required()->check(CLI::IsMember(known));
+  command.add_option("--policy", flags.policies, "Policies to compare")->required()->check(KnownPolicy());
   command
       .add_option("--source", flags.sources,
                   "Requests: name=, count=, rate= (a second; absent: all at the start), regular=1, start=, prompt= and "

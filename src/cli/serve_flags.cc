@@ -10,6 +10,7 @@
 
 #include "base/byte_size.h"
 #include "base/status.h"
+#include "cli/policy_flag.h"
 #include "cli/ranges.h"
 #include "runtime/runtime.h"
 #include "sched/policy.h"
@@ -41,9 +42,7 @@ std::string PolicyHelp() {
 
 void AddSchedulingFlags(CLI::App& command, ServeFlags& flags) {
   runtime::RuntimeOptions& options = flags.model.runtime;
-  std::vector<std::string> policies;
-  for (const sched::PolicyEntry& policy : sched::Policies()) policies.emplace_back(policy.name);
-  command.add_option("--policy", options.policy, PolicyHelp())->check(CLI::IsMember(policies))->capture_default_str();
+  command.add_option("--policy", options.policy, PolicyHelp())->check(KnownPolicy())->capture_default_str();
   command.add_option("--chunk", options.chunk_tokens_max, "Prompt tokens of one request in one step")
       ->transform(WholeNumber(1, 1 << 16))
       ->capture_default_str();

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "base/status.h"
 #include "cli/commands.h"
 #include "lab/sim_run.h"
+#include "platform/text_file.h"
 
 namespace kvist::cli {
 namespace {
@@ -85,9 +85,7 @@ absl::Status Explain(const lab::SimScenario& scenario, const lab::WorldResult& r
     fmt::print(stderr, "\n{}", text);
     return absl::OkStatus();
   }
-  std::ofstream file(flags.out, std::ios::trunc);
-  file << text << std::flush;
-  if (!file) return absl::InternalError(Cat(flags.out, " cannot be written"));
+  KVIST_RETURN_IF_ERROR(WriteTextFile(flags.out, text));
   fmt::print(stderr, "written to {}\n", flags.out);
   return absl::OkStatus();
 }

@@ -41,7 +41,6 @@ std::string Bar(const ClaimResult& result) {
 
 void AppendClaim(const ClaimRecord& record, std::string& out) {
   const ClaimResult& result = record.result;
-  const bool measured = result.state == ClaimState::kMet || result.state == ClaimState::kShort;
   std::string state(ClaimStateName(result.state));
   std::ranges::replace(state, '_', ' ');
   out += fmt::format(R"(<article class="{}"><div><p><b>{}</b></p>)", ClaimStateName(result.state),
@@ -50,7 +49,7 @@ void AppendClaim(const ClaimRecord& record, std::string& out) {
   if (!result.why.empty()) out += fmt::format(R"(<p class="dim">{}</p>)", EscapeMarkup(result.why));
   out += fmt::format(R"(<p class="dim">{}{}{}</p></div><div>)", EscapeMarkup(result.name),
                      record.commit.empty() ? "" : ", at ", EscapeMarkup(record.commit));
-  if (measured) {
+  if (result.IsMeasured()) {
     out += Bar(result);
     out += fmt::format("<p>{}: {} {} (wanted {})</p>", state, Figure(result.measured), EscapeMarkup(result.unit),
                        EscapeMarkup(result.accept));

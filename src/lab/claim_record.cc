@@ -60,8 +60,7 @@ std::string ClaimJson(const ClaimRecord& record) {
   json::object out = {{"id", result.id},     {"name", result.name},     {"claim", result.text},
                       {"unit", result.unit}, {"accept", result.accept}, {"state", ClaimStateName(result.state)},
                       {"why", result.why},   {"seed", record.seed},     {"commit", record.commit}};
-  const bool measured = result.state == ClaimState::kMet || result.state == ClaimState::kShort;
-  out["measured"] = measured ? json::value(result.measured) : json::value(nullptr);
+  out["measured"] = result.IsMeasured() ? json::value(result.measured) : json::value(nullptr);
   out["conditions"] = result.conditions;
   return json::serialize(out);
 }

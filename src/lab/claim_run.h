@@ -27,6 +27,8 @@ struct ClaimResult {
   double measured = 0;  ///< Of kMet and kShort.
   ClaimState state = ClaimState::kNotRun;
   std::string why;
+
+  bool IsMeasured() const { return state == ClaimState::kMet || state == ClaimState::kShort; }
 };
 
 struct ClaimRunOptions {

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "serve/answer_format.h"
 
 namespace kvist::lab {
 namespace {
@@ -20,22 +21,6 @@ constexpr uint32_t kShortQueue = 16;
 
 TokenId DrawToken(Prng& prng) {
   return TokenId{static_cast<uint32_t>(1 + prng.Below(kContentVocab - 1))};
-}
-
-std::string_view Spelling(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kNone:
-      return "nothing";
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kCancelled:
-      return "cancelled";
-    case FinishReason::kError:
-      return "error";
-  }
-  return "";
 }
 
 }  // namespace
@@ -151,7 +136,7 @@ void SimClients::Ask(uint32_t client, engine::GenerationRequest request) {
 void SimClients::Take(const SimAnswer& answer) {
   Asked& asked = asked_.at(answer.id);
   log_.Add(Cat("client ", asked.client, " gets ", answer.id, " from worker ", answer.worker, ": ",
-               Spelling(answer.finish), ", ", answer.tokens.size(), " tokens"));
+               serve::FinishReasonName(answer.finish), ", ", answer.tokens.size(), " tokens"));
   for (const TokenId token : answer.tokens) log_.Digest(token.value);
   if (++asked.ends > 1) return log_.Report("ends", Cat("request ", answer.id, " ends twice"));
   Judge(asked, answer);
@@ -215,8 +200,9 @@ void SimClients::Judge(const Asked& asked, const SimAnswer& answer) {
   if (right.refused) return log_.Report("answers", Cat("request ", answer.id, " is answered, but fits nowhere"));
   if (at == answer.tokens.end() && of == right.tokens.end() && answer.finish == right.finish) return;
   log_.Report("answers", Cat("request ", answer.id, " gets ", answer.tokens.size(), " tokens and ",
-                             Spelling(answer.finish), ", right are ", right.tokens.size(), " and ",
-                             Spelling(right.finish), "; they differ from token ", at - answer.tokens.begin(), " on"));
+                             serve::FinishReasonName(answer.finish), ", right are ", right.tokens.size(), " and ",
+                             serve::FinishReasonName(right.finish), "; they differ from token ",
+                             at - answer.tokens.begin(), " on"));
 }
 
 void SimClients::Heard(uint64_t id) {

@@ -1,6 +1,7 @@
 #include "platform/text_file.h"
 
 #include <cerrno>
+#include <fstream>
 #include <memory>
 
 #include <fcntl.h>
@@ -34,6 +35,12 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, size_t bytes_m
       return absl::InvalidArgumentError(Cat(path, ": larger than ", bytes_max, " bytes"));
     }
   }
+}
+
+absl::Status WriteTextFile(const std::string& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text << std::flush;
+  return file ? absl::OkStatus() : absl::UnavailableError(Cat(path, ": cannot be written"));
 }
 
 }  // namespace kvist
