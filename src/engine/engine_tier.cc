@@ -54,9 +54,6 @@ bool TierMover::Pays(const Stored& stored, const sched::StepCost& cost) {
 bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, uint32_t frames_free, TimeNs now) {
   Request::Fetch& fetch = request.fetch;
   if (fetch.under_way) return true;
-  // A simulated world (`kvist sim --seed 6783`) has a wrong answer after a restore with operations; until that is
-  // understood such texts are computed.
-  if (!request.input.ops.empty()) return false;
   // Policies admit who has room for all that is known of it; until then its blocks would take the room of others.
   if (kv::BlocksFor(request.known()) - request.blocks_spared > frames_free) return false;
   const uint64_t evicted = memory_.stats().evicted_blocks;

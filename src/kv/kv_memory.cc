@@ -30,8 +30,10 @@ uint32_t KvMemory::AvailableFrames() const {
 }
 
 /// The longest match whose view has all of its frames.
-PrefixMatch KvMemory::FindUsable(NodeId root, const TextKey& text) {
+PrefixMatch KvMemory::FindUsable(NodeId root, const TextKey& text, Find find) {
   PrefixMatch match = tree_.Find(root, text, path_);
+  // An operation that is due within the block that is left out is not done yet, so that what it drops is needed.
+  if (find == Find::kWholeBlocks) match.partial_tokens = 0;
   while (true) {
     const LiveText live = LiveText::After(match.tokens + match.partial_tokens, text.ops);
     uint32_t begin = 0;
@@ -132,7 +134,7 @@ std::vector<ReusedPart> KvMemory::ReusedParts(RequestId id) const {
 /// @return false when a partly matching block could not be copied; then nothing is referenced.
 bool KvMemory::StartOn(Sequence& sequence, std::span<const TokenId> tokens, const Sequence* like) {
   const NodeId root = sequence.anchor;
-  PrefixMatch match = FindUsable(root, {tokens, sequence.ops});
+  PrefixMatch match = FindUsable(root, {tokens, sequence.ops}, Find::kPartOfBlockToo);
   if (like != nullptr) ExtendByOpenBlock(*like, root, {tokens, sequence.ops}, match);
   sequence.live = LiveText::After(match.tokens + match.partial_tokens, sequence.ops);
   const auto visit = [&](const auto& with_frame) {

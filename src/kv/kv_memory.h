@@ -284,7 +284,8 @@ class KvMemory {
   void Relocate(const BlockPlace& place, FrameId from, const PageEntry& entry);
   bool IsMoving(FrameId table) const;
   std::optional<BlockCopy> StartMove(const BlockPlace& from, FrameId table, const PageEntry& target);
-  PrefixMatch FindUsable(NodeId root, const TextKey& text);
+  enum class Find { kWholeBlocks, kPartOfBlockToo };
+  PrefixMatch FindUsable(NodeId root, const TextKey& text, Find find);
   void ExtendByOpenBlock(const Sequence& like, NodeId root, const TextKey& text, PrefixMatch& match) const;
   bool StartOn(Sequence& sequence, std::span<const TokenId> tokens, const Sequence* like);
   bool CopyPartial(Sequence& sequence, const PrefixMatch& match, std::span<const TokenId> tokens);

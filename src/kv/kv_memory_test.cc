@@ -115,6 +115,34 @@ TEST(KvMemory, ForgetsTheDeepestBlockOfTheOldestSequenceFirst) {
   memory.CheckInvariants();
 }
 
+/// What is read from a tier goes behind whole blocks that are there. A block whose beginning matches may hold an
+/// operation that makes others needless: without it they are needed.
+TEST(KvMemory, ALoadBeginsWhereItsOwnBlocksAreNeeded) {
+  KvMemory memory({.frames_count = 8});
+  const CacheOp op{.at = 54, .begin = 1, .end = 53};
+  std::vector<TokenId> text = Tokens(64);
+  ASSERT_EQ(memory.Begin(RequestId{1}, 0, text, {&op, 1}), 0u);
+  ASSERT_TRUE(memory.Reserve(RequestId{1}, 64));
+  memory.Commit(RequestId{1}, std::span(text).first(54));
+  memory.Commit(RequestId{1}, std::span(text).subspan(54));
+  // Somebody takes the free frames, and those of the two blocks that the operation has dropped.
+  Fill(memory, RequestId{2}, Tokens(96), /*cache_namespace=*/1);
+  memory.End(RequestId{1});
+  memory.End(RequestId{2});
+  text[60] = TokenId{99};
+  text.resize(80);
+  const auto whole = std::span(text).first(64);
+  EXPECT_EQ(memory.Begin(RequestId{3}, 0, text, {&op, 1}), 60u);  // A part of a block, for which they are needless.
+  memory.End(RequestId{3});
+  EXPECT_EQ(memory.CachedTokens(0, whole, {&op, 1}), 16u);
+  std::vector<FrameId> frames;
+  ASSERT_TRUE(memory.BeginLoad(RequestId{4}, 0, whole, {&op, 1}, frames));
+  EXPECT_EQ(frames.size(), 3u);
+  memory.EndLoad(RequestId{4}, whole, 3, TimeNs{1});
+  EXPECT_EQ(memory.CachedTokens(0, whole, {&op, 1}), 64u);
+  memory.CheckInvariants();
+}
+
 TEST(KvMemory, DroppedSlotsAreThoseOfBlocksThatKeepOthers) {
   KvMemory memory({.frames_count = 64});
   std::vector<TokenId> text;

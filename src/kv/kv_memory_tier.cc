@@ -11,7 +11,7 @@ uint32_t KvMemory::CachedTokens(uint64_t cache_namespace, std::span<const TokenI
                                 std::span<const CacheOp> ops) {
   const NodeId root = tree_.Root(cache_namespace);
   tree_.Anchor(root);
-  const uint32_t found = FindUsable(root, {tokens, ops}).tokens;
+  const uint32_t found = FindUsable(root, {tokens, ops}, Find::kWholeBlocks).tokens;
   tree_.Unanchor(root);
   return found;
 }
@@ -21,8 +21,9 @@ bool KvMemory::BeginLoad(RequestId id, uint64_t cache_namespace, std::span<const
   KVIST_CHECK(options_.reuse && tokens.size() % kBlockTokens == 0);
   Sequence& sequence = OpenSequence(id, cache_namespace, ops);
   sequence.tail = spans_.Open();  // Nobody's: whoever finds the blocks is told that no request of now computed them.
-  const uint32_t cached = FindUsable(sequence.anchor, {tokens, ops}).tokens;
+  const uint32_t cached = FindUsable(sequence.anchor, {tokens, ops}, Find::kWholeBlocks).tokens;
   StartOn(sequence, tokens.first(cached), nullptr);
+  KVIST_CHECK(sequence.live.tokens() == cached);  // What is read goes behind it.
   PlacePieces(sequence);
   const uint32_t blocks = BlocksFor(tokens.size() - cached);
   if (blocks == 0 || blocks > AvailableFrames()) {
