@@ -263,6 +263,8 @@ absl::Status Bench(const StoreFlags& flags) {
     const json::object out = {{"engine", result.engine},
                               {"direct", result.direct},
                               {"drive_read_bytes_per_s", result.drive_read_bytes_per_s},
+                              {"drive_request_bytes", result.drive_request_bytes},
+                              {"drive_depth", result.drive_depth},
                               {"store_read_bytes_per_s", result.store_read_bytes_per_s},
                               {"share", result.share},
                               {"cores", result.cores},
@@ -278,11 +280,11 @@ absl::Status Bench(const StoreFlags& flags) {
   }
   const auto rate = [](double bytes_per_s) { return FormatByteSize(static_cast<uint64_t>(bytes_per_s)) + "/s"; };
   fmt::print(
-      "{}{}: the drive reads {}, the store {} ({:.0f} %) with {:.2f} cores; layer by layer {}, the first after"
-      " {:.1f} ms\n",
+      "{}{}: the drive reads {} ({} requests of {} at a time), the store {} ({:.0f} %) with {:.2f} cores; layer by"
+      " layer {}, the first after {:.1f} ms\n",
       result.engine, result.direct ? ", direct" : ", through the page cache", rate(result.drive_read_bytes_per_s),
-      rate(result.store_read_bytes_per_s), 100 * result.share, result.cores, rate(result.grouped_read_bytes_per_s),
-      result.first_group_ms);
+      result.drive_depth, FormatByteSize(result.drive_request_bytes), rate(result.store_read_bytes_per_s),
+      100 * result.share, result.cores, rate(result.grouped_read_bytes_per_s), result.first_group_ms);
   fmt::print("written at {}; {} blocks found in {:.1f} ms; index {} for {} stored\n", rate(result.write_bytes_per_s),
              FormatCount(result.blocks), result.open_ms, FormatByteSize(result.index_bytes),
              FormatByteSize(result.stored_bytes));

@@ -16,14 +16,16 @@ struct StoreBenchOptions {
   uint64_t block_bytes = uint64_t{512} << 10;  ///< 16 tokens of a model of a billion parameters.
   uint32_t run_blocks = 512;                   ///< Read at once: a text of 8,192 tokens.
   uint64_t group_bytes = uint64_t{32} << 10;   ///< For reading group by group: one layer.
-  uint32_t rounds = 3;
+  uint32_t rounds = 5;
   bool keep = false;  ///< The store stays, in `bench` of the folder; what was there is gone.
 };
 
 struct StoreBenchResult {
   std::string engine;  ///< DiskReport
   bool direct = false;
-  double drive_read_bytes_per_s = 0;    ///< Large reads of the same files; median of the rounds' best.
+  uint64_t drive_request_bytes = 0;     ///< With which the drive alone is fastest.
+  uint32_t drive_depth = 0;             ///< As well.
+  double drive_read_bytes_per_s = 0;    ///< Reads of the same files with that, before and after the store's; median.
   double store_read_bytes_per_s = 0;    ///< Of payloads; median.
   double share = 0;                     ///< Of the drive's.
   double cores = 0;                     ///< Processor time by time, while the store reads; median.

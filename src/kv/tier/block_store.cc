@@ -196,7 +196,7 @@ StoreTicket BlockStore::Read(std::span<const BlockRead> blocks, uint64_t group_b
   const StoreIndex& index = state_ == StoreState::kDisabled ? nothing_ : index_;
   ReadState& state = reads_[ticket];
   state.job = std::make_unique<ReadJob>(index, identity_.id, blocks, group_bytes);
-  SubmitReads(ticket, state.job->Plan(options_.request_bytes));
+  SubmitReads(ticket, state.job->Plan(options_.read_bytes));
   TellReads(ticket);
   return {ticket};
 }

@@ -30,7 +30,8 @@ struct BlockStoreOptions {
   uint64_t segment_bytes = uint64_t{64} << 20;  ///< Of a new store; smaller where size_max asks for that.
   uint64_t free_bytes_min = uint64_t{1} << 30;  ///< That stay free on the drive for others.
   double carry_share = 0.25;                    ///< Of a segment's bytes, carried on at most when it goes.
-  uint64_t request_bytes = uint64_t{4} << 20;   ///< Of one request to the drive, about.
+  uint64_t write_bytes = uint64_t{4} << 20;     ///< Of one request to the drive, about.
+  uint64_t read_bytes = uint64_t{512} << 10;    ///< As much: many of these are faster than fewer large ones.
   uint64_t section_bytes = uint64_t{32} << 10;  ///< That are checked together: one layer of a block is a good size.
   uint64_t id_seed = 0;                         ///< Of a new store's identity; 0 = by chance.
   bool read_only = false;                       ///< Beside a process that writes, too. Nothing is changed.

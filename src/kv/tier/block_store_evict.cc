@@ -95,7 +95,7 @@ void BlockStore::StartCarry(SegmentId victim, double share) {
   ReadState& state = reads_[ticket];
   state.carry = true;
   state.job = std::make_unique<ReadJob>(index_, identity_.id, reads, 0);
-  SubmitReads(ticket, state.job->Plan(options_.request_bytes));
+  SubmitReads(ticket, state.job->Plan(options_.read_bytes));
   TellReads(ticket);
 }
 

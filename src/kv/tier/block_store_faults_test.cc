@@ -30,7 +30,8 @@ class Program {
     options_ = {.size_max = 1u << 20,
                 .segment_bytes = 128u << 10,
                 .free_bytes_min = 0,
-                .request_bytes = 32u << 10,
+                .write_bytes = 32u << 10,
+                .read_bytes = 32u << 10,
                 .section_bytes = 4096,
                 .id_seed = seed + 1};
     if (prng_.Below(2) == 0) options_.eviction = std::make_shared<ValueOrder>();

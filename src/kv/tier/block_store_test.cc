@@ -12,7 +12,8 @@ namespace {
 const BlockStoreOptions kSmall{.size_max = 4u << 20,
                                .segment_bytes = 256u << 10,
                                .free_bytes_min = 0,
-                               .request_bytes = 64u << 10,
+                               .write_bytes = 64u << 10,
+                               .read_bytes = 64u << 10,
                                .section_bytes = 4096,
                                .id_seed = 1};
 

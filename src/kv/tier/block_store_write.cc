@@ -57,7 +57,7 @@ void BlockStore::Append(const BlockWrite& block, uint8_t generation, uint64_t ti
     }
   }
   if (!stream && (state_ != StoreState::kWriting || !BeginSegment(io.carry))) return refuse();
-  if (!io.items.empty() && (io.bytes + bytes > options_.request_bytes || io.buffers.size() + 3 > kDiskBuffersMax)) {
+  if (!io.items.empty() && (io.bytes + bytes > options_.write_bytes || io.buffers.size() + 3 > kDiskBuffersMax)) {
     SubmitWrite(io);
     if (state_ != StoreState::kWriting) return refuse();  // That failed.
   }
