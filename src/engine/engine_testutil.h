@@ -17,7 +17,7 @@
 #include "engine/engine.h"
 #include "engine/request_trace.h"
 #include "exec/cpu/cpu_executor.h"
-#include "kv/tier/stored_blocks.h"
+#include "kv/tier/tier_stack.h"
 #include "model/model.h"
 
 namespace kvist::engine {
@@ -50,7 +50,9 @@ class Bench {
     double pin_share = 0.5;
     const Clock* clock = nullptr;  ///< nullptr = the real one.
     EngineOptions engine;
-    std::unique_ptr<Disk> disk = nullptr;  ///< Under hot memory; nullptr = nothing is.
+    std::unique_ptr<Disk> disk = nullptr;             ///< Under hot memory; nullptr = nothing is.
+    uint32_t cold_blocks = 0;                         ///< Of cold memory, between the two.
+    std::string_view codec = kv::kDefaultFrameCodec;  ///< Of that.
     std::string_view admission = "through";
     double read_bytes_per_s = 1e9;  ///< Of the disk, as the engine believes.
     uint64_t fingerprint = 7;
@@ -64,7 +66,7 @@ class Bench {
                  .fingerprint = options.fingerprint,
                  .reuse = options.reuse,
                  .pin_share = options.pin_share,
-                 .uses_remembered = options.disk != nullptr ? 4 * options.frames : 0}),
+                 .uses_remembered = options.disk != nullptr || options.cold_blocks > 0 ? 4 * options.frames : 0}),
         executor_(*exec::CpuExecutor::Create(model_,
                                              {.threads = options.threads,
                                               .isa = kernels::BestIsa(),
@@ -76,7 +78,7 @@ class Bench {
                                              memory_.spans(), clock_)),
         policy_(sched::FindPolicy(options.policy)->make({.chunk_tokens_max = options.chunk})),
         engine_(*executor_, memory_, *policy_, *tokenizer_, clock_, options.engine) {
-    if (options.disk != nullptr) OpenTier(options);
+    OpenTiers(options);
   }
 
   RequestId Submit(GenerationRequest request) {
@@ -137,7 +139,7 @@ class Bench {
   }
   Engine& engine() { return engine_; }
   kv::KvMemory& memory() { return memory_; }
-  kv::StoredBlocks& tier() { return *tier_; }
+  kv::StoredBlocks& drive() { return *drive_; }
   void ExpectNoLeak() {
     memory_.CheckInvariants();
     EXPECT_EQ(memory_.counts().referenced, 0u);
@@ -146,17 +148,33 @@ class Bench {
 
  private:
   bool Settled() const { return memory_.counts().loading + memory_.counts().storing == 0; }
-  void OpenTier(Options& options) {
+  /// @return null without a drive, or with one that fails at once
+  std::unique_ptr<kv::StoredBlocks> OpenDrive(Options& options) {
+    if (options.disk == nullptr) return nullptr;
     const uint64_t frame_bytes = executor_->arena().frame_bytes();
     absl::StatusOr<std::unique_ptr<kv::BlockStore>> store = kv::BlockStore::Open(
         std::move(options.disk), {.size_max = 256 * frame_bytes + (1 << 20), .free_bytes_min = 0, .id_seed = 9});
-    if (!store.ok()) return;  // A drive that fails at once: there is no tier.
-    tier_ = std::make_unique<kv::StoredBlocks>(*std::move(store), executor_->arena(),
-                                               kv::StoredBlocksOptions{.fingerprint = options.fingerprint,
-                                                                       .codec = options.kv_type,
-                                                                       .read_bytes_per_s = options.read_bytes_per_s});
+    if (!store.ok()) return nullptr;
+    return std::make_unique<kv::StoredBlocks>(*std::move(store), executor_->arena(),
+                                              kv::StoredBlocksOptions{.fingerprint = options.fingerprint,
+                                                                      .codec = options.kv_type,
+                                                                      .read_bytes_per_s = options.read_bytes_per_s});
+  }
+  void OpenTiers(Options& options) {
+    std::unique_ptr<kv::StoredBlocks> drive = OpenDrive(options);
+    drive_ = drive.get();
+    const kv::FrameArena& arena = executor_->arena();
+    if (options.cold_blocks > 0) {
+      auto codec = *kv::MakeFrameCodec(options.codec, exec::LayoutOf(model_->spec, options.kv_type));
+      const uint64_t bytes = options.cold_blocks * codec->encoded_bytes();
+      tier_ = std::make_unique<kv::TierStack>(*kv::RamBlocks::Create(arena, std::move(codec), {.bytes_max = bytes}),
+                                              std::move(drive), arena);
+    } else {
+      tier_ = std::move(drive);
+    }
+    if (tier_ == nullptr) return;
     admission_ = kv::MakeAdmissionPolicy(options.admission, {});
-    engine_.SetColdBlocks(tier_.get(), admission_.get(), {.frame_bytes = frame_bytes});
+    engine_.SetColdBlocks(tier_.get(), admission_.get(), {.frame_bytes = arena.frame_bytes()});
   }
 
   RealClock real_clock_;
@@ -166,7 +184,8 @@ class Bench {
   kv::KvMemory memory_;
   std::unique_ptr<exec::CpuExecutor> executor_;
   std::unique_ptr<sched::SchedulerPolicy> policy_;
-  std::unique_ptr<kv::StoredBlocks> tier_;
+  std::unique_ptr<kv::ColdBlocks> tier_;
+  kv::StoredBlocks* drive_ = nullptr;  ///< Of `tier_`.
   std::unique_ptr<kv::AdmissionPolicy> admission_;
   Engine engine_;
   std::map<uint64_t, std::shared_ptr<Answer>> answers_;

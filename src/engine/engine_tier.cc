@@ -145,9 +145,17 @@ uint32_t TierMover::StoringRoom() const {
   return static_cast<uint32_t>(most - std::min<uint64_t>(most, storing_));
 }
 
-/// Blocks whose frames are wanted soon are written before that, so that taking a frame never waits.
+bool TierMover::WantsDrive(const kv::KvMemory::Storable& block, bool kept) {
+  if (admission_.at_once()) return false;  // It was written when it was computed, or cannot be.
+  // Cold memory keeps it until its request is back.
+  if (memory_.IsAwaited(block.frame)) return !kept;
+  ++stats_.judged_blocks;
+  return admission_.Admit(memory_.UsesOf(block.frame, options_.frame_bytes));
+}
+
+/// Blocks whose frames are wanted soon are stored before that, so that taking a frame never waits.
 bool TierMover::StoreAhead(TimeNs now) {
-  if (admission_.at_once() || !cold_.IsWriting()) return false;
+  if (!cold_.IsWriting()) return false;
   const uint32_t room = StoringRoom();
   const uint32_t ahead =
       std::max(static_cast<uint32_t>(options_.ahead_share * memory_.frames_count()), options_.ahead_min);
@@ -155,20 +163,20 @@ bool TierMover::StoreAhead(TimeNs now) {
   if (room == 0 || free >= ahead) return false;
   std::vector<kv::KvMemory::Storable> blocks;
   memory_.AppendOldest(ahead - free, blocks);
-  size_t kept = 0;
+  std::vector<Move> moves;
   for (const kv::KvMemory::Storable& block : blocks) {
-    if (kept == room) break;
+    if (moves.size() == room) break;
     memory_.SetJudged(block.frame);
-    if (cold_.Contains(block.facts.id)) continue;
-    const bool awaited = memory_.IsAwaited(block.frame);
-    ++(awaited ? stats_.swapped_blocks : stats_.judged_blocks);
-    if (awaited || admission_.Admit(memory_.UsesOf(block.frame, options_.frame_bytes))) blocks[kept++] = block;
+    kv::ColdPlaces to = cold_.PlacesFor(block.facts.id);
+    to.drive = to.drive && WantsDrive(block, to.memory);
+    if (!to.any()) continue;
+    if (memory_.IsAwaited(block.frame)) ++stats_.swapped_blocks;
+    moves.push_back({block, to});
   }
-  blocks.resize(kept);
-  if (blocks.empty()) return false;
+  if (moves.empty()) return false;
   // Deepest blocks leave first, but texts are read from their beginning on.
-  std::ranges::sort(blocks, {}, [](const auto& b) { return std::pair(b.facts.node, b.facts.text_begin); });
-  Store(blocks, now);
+  std::ranges::sort(moves, {}, [](const Move& m) { return std::pair(m.block.facts.node, m.block.facts.text_begin); });
+  Store(moves, now);
   return true;
 }
 
@@ -179,12 +187,14 @@ void TierMover::TextEnds(const Request& request, TimeNs now) {
   if (!admission_.at_once() || !cold_.IsWriting()) return;
   std::vector<kv::KvMemory::Storable> blocks;
   memory_.AppendText(request.id, blocks);
-  std::erase_if(blocks, [&](const auto& block) {
-    if (cold_.Contains(block.facts.id)) return true;
+  std::vector<Move> moves;
+  for (const kv::KvMemory::Storable& block : blocks) {
+    if (!cold_.PlacesFor(block.facts.id).drive) continue;
     ++stats_.judged_blocks;
-    return !admission_.Admit(memory_.UsesOf(block.frame, options_.frame_bytes));
-  });
-  Store(blocks, now);
+    if (!admission_.Admit(memory_.UsesOf(block.frame, options_.frame_bytes))) continue;
+    moves.push_back({block, {.drive = true}});
+  }
+  Store(moves, now);
 }
 
 void TierMover::TextIsPreempted(const Request& request, const sched::StepCost& cost) {
@@ -197,11 +207,11 @@ void TierMover::TextIsPreempted(const Request& request, const sched::StepCost& c
   for (const kv::KvMemory::Storable& block : blocks) memory_.SetAwaited(block.frame);
 }
 
-void TierMover::Store(std::vector<kv::KvMemory::Storable>& blocks, TimeNs now) {
-  if (blocks.empty()) return;
+void TierMover::Store(std::vector<Move>& moves, TimeNs now) {
+  if (moves.empty()) return;
   std::vector<kv::ColdWrite> writes;
   std::vector<FrameId> frames;
-  for (const kv::KvMemory::Storable& block : blocks) {
+  for (const auto& [block, to] : moves) {
     const auto tenant = tenants_.find(block.facts.cache_namespace);
     writes.push_back({.id = block.facts.id,
                       .parent = block.facts.parent,
@@ -209,11 +219,12 @@ void TierMover::Store(std::vector<kv::KvMemory::Storable>& blocks, TimeNs now) {
                       .ops_signature = block.facts.ops_signature,
                       .tenant = tenant == tenants_.end() ? TenantId{} : tenant->second,
                       .tokens = block.facts.tokens,
-                      .frame = block.frame});
+                      .frame = block.frame,
+                      .to = to});
+    if (to.drive) ++stats_.admitted_blocks;
     frames.push_back(block.frame);
     memory_.BeginStore(block.frame);
   }
-  stats_.admitted_blocks += blocks.size();
   storing_ += static_cast<uint32_t>(frames.size());
   stores_[cold_.Store(writes, now)] = std::move(frames);
 }
@@ -230,13 +241,13 @@ void TierMover::Close(const Clock& clock) {
   while (moving()) wait();
   memory_.AppendAll(all);
   // Nothing changes the tree from here on, so that what was found stays true.
-  std::vector<kv::KvMemory::Storable> part;
+  std::vector<Move> part;
   for (const kv::KvMemory::Storable& block : all) {
     if (clock.Now() >= end || !cold_.IsWriting()) break;
-    if (cold_.Contains(block.facts.id)) continue;
+    if (!cold_.PlacesFor(block.facts.id).drive) continue;
     ++stats_.judged_blocks;
     if (!admission_.AdmitAtStop(memory_.UsesOf(block.frame, options_.frame_bytes))) continue;
-    part.push_back(block);
+    part.push_back({block, {.drive = true}});
     if (part.size() < StoringRoom()) continue;
     Store(part, clock.Now());
     part.clear();
@@ -245,7 +256,10 @@ void TierMover::Close(const Clock& clock) {
   Store(part, clock.Now());
   while (moving()) wait();
   closed_ = true;
-  cold_.Close();
+  cold_.Close([&] {
+    const TimeNs now = clock.Now();
+    return now < end && admission_.AdmitAtStop({.now = now, .bytes = options_.frame_bytes});
+  });
 }
 
 }  // namespace kvist::engine

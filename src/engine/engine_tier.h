@@ -81,7 +81,14 @@ class TierMover {
   bool Take(const kv::ColdNews& news, TimeNs now);
   uint32_t StoringRoom() const;
   bool StoreAhead(TimeNs now);
-  void Store(std::vector<kv::KvMemory::Storable>& blocks, TimeNs now);
+  /// A block, and where it goes.
+  struct Move {
+    kv::KvMemory::Storable block;
+    kv::ColdPlaces to;
+  };
+  /// Whether a block that leaves memory is to be written to the drive. @param kept  in cold memory
+  bool WantsDrive(const kv::KvMemory::Storable& block, bool kept);
+  void Store(std::vector<Move>& moves, TimeNs now);
 
   kv::KvMemory& memory_;
   kv::ColdBlocks& cold_;

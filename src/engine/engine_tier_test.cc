@@ -1,5 +1,5 @@
-// Blocks that outlive hot memory and the process: what comes back from a drive, whatever happens to it, gives the
-// tokens that were given without it; and every frame is accounted for.
+// Blocks that outlive hot memory and the process: what comes back from cold memory or a drive, whatever happens to
+// that, gives the tokens that were given without it; and every frame is accounted for.
 
 #include <gtest/gtest.h>
 
@@ -76,8 +76,8 @@ TEST(EngineTier, BlocksAreStoredUnderTheirTenant) {
   request.tenant_key = 3;
   Bench bench({.disk = drive.Open()});
   bench.Solo(request);
-  for (const auto& block : bench.tier().store().List()) EXPECT_EQ(block.facts.origin.tenant, TenantId{3});
-  const auto purged = bench.tier().store().Purge({.tenant = TenantId{3}});
+  for (const auto& block : bench.drive().store().List()) EXPECT_EQ(block.facts.origin.tenant, TenantId{3});
+  const auto purged = bench.drive().store().Purge({.tenant = TenantId{3}});
   ASSERT_TRUE(purged.ok());
   EXPECT_EQ(*purged, 6u);
 }
@@ -184,6 +184,96 @@ TEST(EngineTier, WhoIsPreemptedGetsItsBlocksBackInsteadOfComputingThemAgain) {
   EXPECT_LT(recomputed[1], recomputed[0] / 2);
 }
 
+TEST(EngineTier, WhatMemoryHadToGiveUpComesBackFromColdMemory) {
+  kv::SimDrive drive(11);
+  for (const bool with_drive : {false, true}) {
+    Bench bench({.frames = 48,  // 768 tokens.
+                 .disk = with_drive ? drive.Open() : nullptr,
+                 .cold_blocks = 128,
+                 .admission = "all"});
+    std::vector<GenerationRequest> requests;
+    std::vector<std::vector<TokenId>> expected;
+    for (uint64_t i = 0; i < 4; ++i) {
+      requests.push_back(Greedy(400, 10 + i));
+      expected.push_back(Expected(requests.back()));
+      EXPECT_EQ(bench.Solo(requests.back()).tokens, expected.back());
+    }
+    for (size_t round = 0; round < 2; ++round) {
+      for (size_t i = 0; i < requests.size(); ++i) {
+        const Answer answer = bench.Solo(requests[i]);
+        EXPECT_EQ(answer.tokens, expected[i]) << i;
+        EXPECT_GE(answer.usage.cached_tokens, 384u) << i;
+      }
+    }
+    const std::vector<kv::TierFigures> tiers = bench.engine().Stats().tier_figures;
+    ASSERT_EQ(tiers.size(), with_drive ? 2u : 1u);
+    EXPECT_EQ(tiers[0].name, "cold_memory");
+    EXPECT_GT(tiers[0].read_blocks, 120u);
+    if (with_drive) {
+      EXPECT_EQ(tiers[1].read_blocks, 0u);  // Cold memory is asked first.
+      EXPECT_GT(tiers[1].stored_blocks, 60u);
+    }
+    bench.ExpectNoLeak();
+  }
+}
+
+TEST(EngineTier, WhatTheDriveGaveComesFromColdMemoryTheNextTime) {
+  kv::SimDrive drive(12);
+  const GenerationRequest request = Greedy(400, 12), other = Greedy(740, 13);
+  const std::vector<TokenId> expected = Expected(request);
+  Bench({.disk = drive.Open()}).Solo(request);
+  Bench bench({.frames = 48, .disk = drive.Open(), .cold_blocks = 128});
+  for (int round = 0; round < 3; ++round) {
+    const Answer answer = bench.Solo(request);
+    EXPECT_EQ(answer.tokens, expected);
+    EXPECT_EQ(answer.usage.cached_tokens, 384u);
+    EXPECT_GE(answer.trace->restored_tokens, 320u);
+    EXPECT_EQ(bench.drive().Figures().front().read_blocks, 24u);
+    bench.Solo(other);  // Takes nearly all of hot memory.
+  }
+}
+
+TEST(EngineTier, ColdMemoryIsWrittenToTheDriveWhenTheEngineStops) {
+  kv::SimDrive drive(13);
+  const GenerationRequest request = Greedy(400, 14);
+  {
+    Bench bench({.frames = 48, .disk = drive.Open(), .cold_blocks = 128, .admission = "a5"});
+    bench.Solo(request);
+    bench.Solo(Greedy(700, 15));
+    EXPECT_EQ(bench.drive().Figures().front().stored_blocks, 0u);  // Used once.
+    bench.engine().Start();
+    bench.engine().Stop(/*drain=*/true);
+  }
+  Bench bench({.frames = 48, .disk = drive.Open()});
+  EXPECT_EQ(bench.Solo(request).usage.cached_tokens, 384u);
+}
+
+TEST(EngineTier, WhoIsPreemptedGetsItsBlocksBackFromColdMemory) {
+  std::vector<GenerationRequest> requests;
+  Bench bench({.frames = 64, .cold_blocks = 128});  // 1024 tokens.
+  std::vector<RequestId> ids;
+  for (uint64_t i = 0; i < 3; ++i) {
+    requests.push_back(Greedy(250, 20 + i, 200));
+    ids.push_back(bench.Submit(requests.back()));
+  }
+  bench.Finish();
+  for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(bench.Of(ids[i]).tokens, Expected(requests[i]));
+  EXPECT_GT(bench.engine().Stats().preemptions, 0u);
+  EXPECT_GT(bench.engine().Stats().tiers.restored_blocks, 0u);
+  bench.ExpectNoLeak();
+}
+
+TEST(EngineTier, Int8ColdMemoryIsNearAndItsFramesAddUp) {
+  Bench bench({.frames = 48, .cold_blocks = 128, .codec = "int8"});
+  std::vector<GenerationRequest> requests;
+  for (uint64_t i = 0; i < 4; ++i) bench.Solo(requests.emplace_back(Greedy(400, 10 + i)));
+  for (const GenerationRequest& request : requests) EXPECT_GE(bench.Solo(request).usage.cached_tokens, 384u);
+  const kv::TierFigures tier = bench.engine().Stats().tier_figures.front();
+  EXPECT_EQ(tier.codec, "int8");
+  EXPECT_FALSE(tier.lossless);
+  bench.ExpectNoLeak();
+}
+
 /// Two conversations of several turns and some single questions on a small pool, with restarts in between, on a drive
 /// that does what it likes: answers are those of a server without any memory.
 void Torment(uint64_t seed) {
@@ -208,6 +298,7 @@ void Torment(uint64_t seed) {
     {
       Bench bench({.frames = static_cast<uint32_t>(24 + prng.Below(30)),
                    .disk = drive.Open(),
+                   .cold_blocks = static_cast<uint32_t>(prng.Below(2) * prng.Below(60)),
                    .admission = admissions[prng.Below(3)]});
       for (int round = 0; round < 3; ++round) {
         std::vector<RequestId> ids;

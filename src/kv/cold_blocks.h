@@ -7,6 +7,7 @@
 /// Threads: engine thread only. Non-goals: which blocks are worth it (admission.h), frames and their states (KvMemory).
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,7 +21,15 @@ namespace kvist::kv {
 /// The longest stored beginning of a chain of blocks.
 struct ColdRun {
   uint32_t blocks = 0;
-  uint64_t bytes = 0;  ///< To be moved for them.
+  uint64_t bytes = 0;          ///< To be read from a drive for them.
+  uint32_t memory_blocks = 0;  ///< Of the blocks, those that are copied from cold memory instead.
+};
+
+/// Tiers that a block goes to.
+struct ColdPlaces {
+  bool memory = false;  ///< Which wears nothing out.
+  bool drive = false;
+  bool any() const { return memory || drive; }
 };
 
 struct ColdRead {
@@ -35,6 +44,7 @@ struct ColdWrite {
   TenantId tenant;
   std::span<const TokenId> tokens;
   FrameId frame;  ///< Unchanged until the store is done.
+  ColdPlaces to;
 };
 
 using ColdTicket = Strong<struct ColdTicketTag, uint64_t>;
@@ -52,6 +62,8 @@ struct ColdNews {
 struct TierFigures {
   std::string name;
   std::string state, reason;  ///< "writing", "read-only" or "disabled"; why it is not "writing".
+  std::string codec;          ///< How bytes are written: "none" (as they were), "int8".
+  bool lossless = true;       ///< What comes back is what was stored, bit for bit.
   uint64_t blocks = 0, bytes = 0, bytes_max = 0;
   uint64_t lookup_blocks = 0, hit_blocks = 0;
   uint64_t read_blocks = 0, read_bytes = 0;
@@ -69,7 +81,9 @@ class ColdBlocks {
 
   /// @param ids  of blocks that follow each other
   virtual ColdRun Lookup(std::span<const ContentId> ids) = 0;
-  virtual bool Contains(const ContentId& id) const = 0;
+  /// Where a block that is about to leave hot memory is to be offered: to a drive that has not got it, and to cold
+  /// memory always, which counts it as used then.
+  virtual ColdPlaces PlacesFor(const ContentId& id) const = 0;
   /// How long reading so much is likely to take, from what reads took so far. Nanoseconds.
   virtual double LoadNs(const ColdRun& run) const = 0;
   /// Whether anything that is offered would be stored.
@@ -84,7 +98,10 @@ class ColdBlocks {
   virtual bool busy() const = 0;
   /// Waits for everything, and brings what is stored to where a restart finds it. Nothing may be asked for afterwards
   /// but figures.
-  virtual void Close() = 0;
+  /// @param keep  whether one more block that is in cold memory alone is to be written to the drive; asked until it
+  /// says
+  ///              no
+  virtual void Close(const std::function<bool()>& keep) = 0;
 
   /// Fastest tier first.
   virtual std::vector<TierFigures> Figures() const = 0;

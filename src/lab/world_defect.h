@@ -117,14 +117,14 @@ class DefectiveColdBlocks final : public kv::ColdBlocks {
       : inner_(inner), arena_(arena), dice_(dice) {}
 
   kv::ColdRun Lookup(std::span<const kv::ContentId> ids) override { return inner_.Lookup(ids); }
-  bool Contains(const kv::ContentId& id) const override { return inner_.Contains(id); }
+  kv::ColdPlaces PlacesFor(const kv::ContentId& id) const override { return inner_.PlacesFor(id); }
   double LoadNs(const kv::ColdRun& run) const override { return inner_.LoadNs(run); }
   bool IsWriting() const override { return inner_.IsWriting(); }
   kv::ColdTicket Load(std::span<const kv::ColdRead> blocks, TimeNs now) override;
   kv::ColdTicket Store(std::span<const kv::ColdWrite> blocks, TimeNs now) override;
   void Poll(TimeNs now, kv::ColdNews& out, bool wait) override;
   bool busy() const override { return inner_.busy() || !early_.empty(); }
-  void Close() override { inner_.Close(); }
+  void Close(const std::function<bool()>& keep) override { inner_.Close(keep); }
   std::vector<kv::TierFigures> Figures() const override { return inner_.Figures(); }
 
  private:

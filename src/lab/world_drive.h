@@ -48,7 +48,7 @@ class CheckedColdBlocks final : public kv::ColdBlocks {
       : inner_(inner), arena_(arena), registry_(registry) {}
 
   kv::ColdRun Lookup(std::span<const kv::ContentId> ids) override { return inner_.Lookup(ids); }
-  bool Contains(const kv::ContentId& id) const override { return inner_.Contains(id); }
+  kv::ColdPlaces PlacesFor(const kv::ContentId& id) const override { return inner_.PlacesFor(id); }
   double LoadNs(const kv::ColdRun& run) const override { return inner_.LoadNs(run); }
   bool IsWriting() const override { return inner_.IsWriting(); }
   kv::ColdTicket Load(std::span<const kv::ColdRead> blocks, TimeNs now) override {
@@ -74,7 +74,7 @@ class CheckedColdBlocks final : public kv::ColdBlocks {
     }
   }
   bool busy() const override { return inner_.busy(); }
-  void Close() override { inner_.Close(); }
+  void Close(const std::function<bool()>& keep) override { inner_.Close(keep); }
   std::vector<kv::TierFigures> Figures() const override { return inner_.Figures(); }
 
  private:

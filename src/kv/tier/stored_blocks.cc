@@ -7,16 +7,12 @@ namespace {
 
 /// From the first request to the first answer, whatever is read.
 constexpr double kStartNs = 200e3;
-/// Reads of less say little about the rate.
-constexpr uint64_t kLearnBytesMin = uint64_t{4} << 20;
-/// Weight of one more read in the rate.
-constexpr double kRecent = 0.25;
 
 }  // namespace
 
 StoredBlocks::StoredBlocks(std::unique_ptr<BlockStore> store, const FrameArena& arena,
                            const StoredBlocksOptions& options)
-    : store_(std::move(store)), arena_(arena), options_(options), read_bytes_per_s_(options.read_bytes_per_s) {}
+    : store_(std::move(store)), arena_(arena), options_(options), rate_(options.read_bytes_per_s) {}
 
 ColdRun StoredBlocks::Lookup(std::span<const ContentId> ids) {
   const StoredRun run = store_->Lookup(ids);
@@ -24,7 +20,7 @@ ColdRun StoredBlocks::Lookup(std::span<const ContentId> ids) {
 }
 
 double StoredBlocks::LoadNs(const ColdRun& run) const {
-  return kStartNs + static_cast<double>(run.bytes) / read_bytes_per_s_ * 1e9;
+  return kStartNs + static_cast<double>(run.bytes) / rate_.bytes_per_s() * 1e9;
 }
 
 ColdTicket StoredBlocks::Load(std::span<const ColdRead> blocks, TimeNs now) {
@@ -41,8 +37,15 @@ ColdTicket StoredBlocks::Load(std::span<const ColdRead> blocks, TimeNs now) {
 }
 
 ColdTicket StoredBlocks::Store(std::span<const ColdWrite> blocks, TimeNs /*now*/) {
+  std::vector<const std::byte*> bytes;
+  for (const ColdWrite& block : blocks) bytes.push_back(arena_.Frame(block.frame));
+  return StoreFrom(blocks, bytes);
+}
+
+ColdTicket StoredBlocks::StoreFrom(std::span<const ColdWrite> blocks, std::span<const std::byte* const> bytes) {
   std::vector<BlockWrite> writes;
-  for (const ColdWrite& block : blocks) {
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const ColdWrite& block = blocks[i];
     writes.push_back({.id = block.id,
                       .parent = block.parent,
                       .origin = {.fingerprint = options_.fingerprint,
@@ -51,15 +54,9 @@ ColdTicket StoredBlocks::Store(std::span<const ColdWrite> blocks, TimeNs /*now*/
                                  .codec = options_.codec},
                       .ops_signature = block.ops_signature,
                       .tokens = block.tokens,
-                      .payload = BytesOf(block.frame)});
+                      .payload = {bytes[i], arena_.frame_bytes()}});
   }
   return {store_->Write(writes).value};
-}
-
-void StoredBlocks::Learn(const Reading& reading, TimeNs now) {
-  if (!reading.alone || !readings_.empty() || reading.bytes < kLearnBytesMin || now <= reading.since) return;
-  const double rate = static_cast<double>(reading.bytes) / Seconds(now - reading.since);
-  read_bytes_per_s_ += (rate - read_bytes_per_s_) * kRecent;
 }
 
 void StoredBlocks::Poll(TimeNs now, ColdNews& out, bool wait) {
@@ -67,7 +64,7 @@ void StoredBlocks::Poll(TimeNs now, ColdNews& out, bool wait) {
   for (ReadNews& read : news_.reads) {
     if (!read.done) continue;
     const auto reading = readings_.extract(read.ticket);
-    if (read.missing.empty()) Learn(reading.mapped(), now);
+    if (read.missing.empty() && readings_.empty()) rate_.Learn(reading.mapped(), now);
     out.loads.push_back({.ticket = {read.ticket.value}, .missing = std::move(read.missing)});
   }
   for (const WriteNews& write : news_.writes) out.stores.push_back({write.ticket.value});
@@ -83,6 +80,7 @@ std::vector<TierFigures> StoredBlocks::Figures() const {
   return {{.name = "drive",
            .state = std::string(StoreStateName(figures.state)),
            .reason = figures.reason,
+           .codec = "none",
            .blocks = figures.blocks,
            .bytes = figures.used_bytes,
            .bytes_max = figures.size_max,

@@ -10,6 +10,7 @@
 #include "kv/cold_blocks.h"
 #include "kv/frame_arena.h"
 #include "kv/tier/block_store.h"
+#include "kv/tier/transfer_rate.h"
 
 namespace kvist::kv {
 
@@ -25,33 +26,28 @@ class StoredBlocks final : public ColdBlocks {
   StoredBlocks(std::unique_ptr<BlockStore> store, const FrameArena& arena, const StoredBlocksOptions& options);
 
   ColdRun Lookup(std::span<const ContentId> ids) override;
-  bool Contains(const ContentId& id) const override { return store_->Contains(id); }
+  ColdPlaces PlacesFor(const ContentId& id) const override { return {.drive = IsWriting() && !store_->Contains(id)}; }
   double LoadNs(const ColdRun& run) const override;
   bool IsWriting() const override { return store_->state() == StoreState::kWriting; }
   ColdTicket Load(std::span<const ColdRead> blocks, TimeNs now) override;
   ColdTicket Store(std::span<const ColdWrite> blocks, TimeNs now) override;
+  /// The same of blocks that are not in their frames. @param bytes  [blocks] of frame_bytes each, instead of these
+  ColdTicket StoreFrom(std::span<const ColdWrite> blocks, std::span<const std::byte* const> bytes);
   void Poll(TimeNs now, ColdNews& out, bool wait) override;
   bool busy() const override { return store_->busy() || store_->has_news(); }
-  void Close() override { store_->Close(); }
+  void Close(const std::function<bool()>& /*keep*/) override { store_->Close(); }
   std::vector<TierFigures> Figures() const override;
 
   BlockStore& store() { return *store_; }
 
  private:
-  struct Reading {
-    uint64_t bytes = 0;
-    TimeNs since{0};
-    bool alone = false;  ///< Nothing else was read when it began.
-  };
-
   std::span<std::byte> BytesOf(FrameId frame) const { return {arena_.Frame(frame), arena_.frame_bytes()}; }
-  void Learn(const Reading& reading, TimeNs now);
 
   std::unique_ptr<BlockStore> store_;
   const FrameArena& arena_;
   const StoredBlocksOptions options_;
-  double read_bytes_per_s_;
-  absl::flat_hash_map<StoreTicket, Reading> readings_;
+  TransferRate rate_;
+  absl::flat_hash_map<StoreTicket, TransferRate::Sample> readings_;
   StoreNews news_;
 };
 
