@@ -65,6 +65,7 @@ struct CountField {
 };
 constexpr CountField kCounts[] = {{"workers", &SimScenario::workers, 1, 16},
                                   {"frames", &SimScenario::frames, 16, 4096},
+                                  {"cold_memory", &SimScenario::cold_memory, 0, 4096},
                                   {"tokens_per_step", &SimScenario::tokens_per_step, 1, 4096},
                                   {"requests_per_step", &SimScenario::requests_per_step, 1, 256},
                                   {"waiting_max", &SimScenario::waiting_max, 1, 4096},
@@ -198,6 +199,8 @@ SimScenario DrawScenario(uint64_t seed, double seconds) {
   if (prng.Below(3) == 0) scenario.loss_share = Milli(0.1 * prng.Uniform());
   if (prng.Below(3) == 0) scenario.duplicate_share = Milli(0.2 * prng.Uniform());
   if (prng.Below(3) == 0) scenario.delay_max_ms = Milli(2 + 60 * prng.Uniform());
+  Prng cold(Mix64(seed ^ 0xc01d));  // Of its own, so that the rest of a seed's world is what it was without.
+  if (cold.Below(2) == 0) scenario.cold_memory = static_cast<uint32_t>(1 + cold.Below(120));
   for (uint64_t left = prng.Below(7); left > 0; --left) scenario.faults.push_back(DrawFault(prng, scenario));
   return scenario;
 }

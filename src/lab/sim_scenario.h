@@ -43,6 +43,7 @@ struct SimScenario {
   uint32_t workers = 2;
   uint32_t frames = 48;               ///< Of each worker.
   std::string policy;                 ///< "" = each worker's drawn from the seed.
+  uint32_t cold_memory = 0;           ///< Blocks that each worker's cold memory has room for; 0 = none.
   bool drive = true;                  ///< Workers keep blocks on one.
   std::string admission = "through";  ///< Which.
   uint32_t tokens_per_step = 64, requests_per_step = 8;

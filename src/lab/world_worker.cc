@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
-#include "kv/tier/stored_blocks.h"
+#include "kv/tier/tier_stack.h"
 #include "lab/world_executor.h"
 
 namespace kvist::lab {
@@ -15,6 +15,8 @@ namespace {
 constexpr uint64_t kFingerprint = 0x73696d;
 /// More turns than that at one instant come from work that makes no headway.
 constexpr int kTurnsMax = 100'000;
+/// Of cold memory, copied at once: few, so that much happens meanwhile.
+constexpr uint64_t kColdSliceBlocks = 3;
 /// An engine's deadline that is over and brings nothing.
 constexpr int64_t kPatienceNs = 100'000;
 
@@ -89,7 +91,7 @@ struct SimWorker::Life {
         clock(defective_clock, worker.log_),
         memory({.frames_count = worker.scenario_.frames,
                 .fingerprint = kFingerprint,
-                .uses_remembered = worker.scenario_.drive ? 4 * worker.scenario_.frames : 0}),
+                .uses_remembered = worker.HasTiers() ? 4 * worker.scenario_.frames : 0}),
         arena(*kv::FrameArena::Create(worker.scenario_.frames, kContentFrameBytes)),
         executor({.tokens_per_step_max = worker.scenario_.tokens_per_step,
                   .slices_per_step_max = worker.scenario_.requests_per_step,
@@ -133,7 +135,8 @@ struct SimWorker::Life {
   uint64_t leaks = 0;
   bool dying = false;  ///< Nobody hears it any more.
   std::unique_ptr<sched::SchedulerPolicy> policy;
-  std::unique_ptr<kv::StoredBlocks> stored;
+  std::unique_ptr<kv::ColdBlocks> tiers;
+  kv::StoredBlocks* drive = nullptr;  ///< Of the tiers.
   std::unique_ptr<DefectiveColdBlocks> defective_cold;
   std::unique_ptr<CheckedColdBlocks> cold;
   std::unique_ptr<kv::AdmissionPolicy> admission;
@@ -171,8 +174,15 @@ void SimWorker::Start() {
                                        engine::EngineOptions{.waiting_max = scenario_.waiting_max});
   life.engine->SetMeterBook(&life.defective_book);
   life.executor.SetSlowness(slowness_);
-  const uint64_t store_seed = prng_.Next();
-  if (!scenario_.drive) return;
+  OpenTiers(prng_.Next());
+}
+
+bool SimWorker::HasTiers() const {
+  return scenario_.drive || scenario_.cold_memory > 0;
+}
+
+std::unique_ptr<kv::StoredBlocks> SimWorker::OpenDrive(uint64_t store_seed) {
+  if (!scenario_.drive) return nullptr;
   absl::StatusOr<std::unique_ptr<kv::BlockStore>> store =
       kv::BlockStore::Open(drive_.Open(), {.size_max = 256 * kContentFrameBytes * 4,
                                            .segment_bytes = 64 * kContentFrameBytes,
@@ -181,11 +191,26 @@ void SimWorker::Start() {
                                            .id_seed = store_seed});
   if (!store.ok()) {
     log_.Add(Cat("worker ", index_, " has no drive: ", std::string(store.status().message())));
-    return;
+    return nullptr;
   }
-  life.stored = std::make_unique<kv::StoredBlocks>(*std::move(store), life.arena,
-                                                   kv::StoredBlocksOptions{.fingerprint = kFingerprint});
-  life.defective_cold = std::make_unique<DefectiveColdBlocks>(*life.stored, life.arena, dice_);
+  return std::make_unique<kv::StoredBlocks>(*std::move(store), life_->arena,
+                                            kv::StoredBlocksOptions{.fingerprint = kFingerprint});
+}
+
+void SimWorker::OpenTiers(uint64_t store_seed) {
+  Life& life = *life_;
+  std::unique_ptr<kv::StoredBlocks> drive = OpenDrive(store_seed);
+  life.drive = drive.get();
+  if (scenario_.cold_memory > 0) {
+    auto memory = *kv::RamBlocks::Create(life.arena, kv::MakeCopyCodec(kContentFrameBytes),
+                                         {.bytes_max = scenario_.cold_memory * kContentFrameBytes,
+                                          .slice_bytes = kColdSliceBlocks * kContentFrameBytes});
+    life.tiers = std::make_unique<kv::TierStack>(std::move(memory), std::move(drive), life.arena);
+  } else {
+    life.tiers = std::move(drive);
+  }
+  if (life.tiers == nullptr) return;
+  life.defective_cold = std::make_unique<DefectiveColdBlocks>(*life.tiers, life.arena, dice_);
   life.cold = std::make_unique<CheckedColdBlocks>(*life.defective_cold, life.arena, registry_);
   life.admission = kv::MakeAdmissionPolicy(scenario_.admission, {});
   life.engine->SetColdBlocks(life.cold.get(), life.admission.get(), {.frame_bytes = kContentFrameBytes});
@@ -226,8 +251,8 @@ void SimWorker::CheckMeters() {
 
 /// A drive with which nothing was ever wrong gives back what was written.
 void SimWorker::CheckDrive() {
-  if (life_->stored == nullptr || drive_had_trouble_) return;
-  const kv::TierFigures figures = life_->stored->Figures().front();
+  if (life_->drive == nullptr || drive_had_trouble_) return;
+  const kv::TierFigures figures = life_->drive->Figures().front();
   if (figures.faults > 0 || figures.state != "writing") {
     log_.Report("drive", Cat("worker ", index_, ": ", figures.faults,
                              " faults on a drive with which nothing was wrong, ", "which is ", figures.state));

@@ -14,6 +14,7 @@
 
 #include "engine/engine.h"
 #include "kv/tier/sim_disk.h"
+#include "kv/tier/stored_blocks.h"
 #include "lab/sim_scenario.h"
 #include "lab/world_content.h"
 #include "lab/world_defect.h"
@@ -71,6 +72,9 @@ class SimWorker {
  private:
   struct Life;
   void Start();
+  bool HasTiers() const;
+  std::unique_ptr<kv::StoredBlocks> OpenDrive(uint64_t store_seed);
+  void OpenTiers(uint64_t store_seed);
   void Kill(bool power);
   void CountLife();
   void CheckMeters();
