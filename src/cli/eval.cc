@@ -15,6 +15,7 @@
 #include "cli/model_flags.h"
 #include "cli/progress.h"
 #include "cli/ranges.h"
+#include "cli/tier_flags.h"
 #include "lab/recall.h"
 #include "modelfile/chat_prompt.h"
 #include "platform/interrupt.h"
@@ -31,6 +32,8 @@ struct EvalFlags {
   uint32_t parallel = 16;
   uint32_t max_tokens = 60;
   bool json = false, show_wrong = false;
+  TierFlags tiers;
+  bool again = false;
 };
 
 /// All cases with one kind of text.
@@ -38,7 +41,7 @@ struct EvalRun {
   lab::RecallText text;
   std::vector<lab::RecallResult> results;
   double seconds = 0;
-  uint64_t prompt_tokens = 0, missing_tokens = 0;
+  uint64_t prompt_tokens = 0, missing_tokens = 0, cached_tokens = 0, restored_tokens = 0;
 };
 
 struct Evaluation {
@@ -70,6 +73,8 @@ absl::StatusOr<EvalRun> Run(const EvalFlags& flags, runtime::Runtime& runtime,
   for (const lab::RecallResult& result : run.results) {
     run.prompt_tokens += result.prompt_tokens;
     run.missing_tokens += result.missing_tokens;
+    run.cached_tokens += result.cached_tokens;
+    run.restored_tokens += result.restored_tokens;
   }
   return run;
 }
@@ -85,7 +90,9 @@ absl::StatusOr<Evaluation> Evaluate(const EvalFlags& flags) {
     return absl::NotFoundError(Cat(flags.file, ": no cases", flags.family.empty() ? "" : " of family ", flags.family,
                                    flags.length == 0 ? "" : " of that length"));
   }
-  KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Runtime> runtime, StartRuntime(flags.model));
+  ModelFlags model = flags.model;
+  KVIST_RETURN_IF_ERROR(ResolveTiers(flags.tiers, model.runtime));
+  KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Runtime> runtime, StartRuntime(model));
   if (!runtime->chat_template) return runtime->chat_template_status;
   runtime->engine->Start();
   std::vector<lab::RecallText> texts = {lab::RecallText::kWhole};
@@ -94,6 +101,8 @@ absl::StatusOr<Evaluation> Evaluate(const EvalFlags& flags) {
     texts.push_back(lab::RecallText::kShortened);
   }
   for (const lab::RecallText one : texts) {
+    // The same cases have the same namespaces: what the first round computed is found by the second.
+    if (flags.again) KVIST_RETURN_IF_ERROR(Run(flags, *runtime, evaluation.cases, one).status());
     KVIST_ASSIGN_OR_RETURN(EvalRun run, Run(flags, *runtime, evaluation.cases, one));
     evaluation.runs.push_back(std::move(run));
   }
@@ -129,6 +138,8 @@ void PrintJson(const std::vector<lab::RecallScore>& scores, const EvalRun& run, 
                              {"correct", total.correct},
                              {"failed", total.failed},
                              {"prompt_tokens", run.prompt_tokens},
+                             {"cached_tokens", run.cached_tokens},
+                             {"restored_tokens", run.restored_tokens},
                              {"seconds", run.seconds}};
   if (several) object["missing_tokens"] = run.missing_tokens;
   print(std::move(object));
@@ -233,6 +244,10 @@ void AddEval(CLI::App& app, int& exit_code) {
       ->add_option("-c,--context", flags->model.runtime.context_tokens_max,
                    "Longest prompt and answer together; 0 = the model's")
       ->transform(WholeNumber(0, kCountMax));
+  command->add_flag("--again", flags->again,
+                    "Ask everything twice and look at the second answers, whose prompts come from what is cached by "
+                    "then, or from tiers below it");
+  AddTierFlags(*command, flags->tiers);
   AddModelFlags(*command, flags->model);
   command->add_flag("--show-wrong", flags->show_wrong, "List wrong answers on standard error");
   command->add_flag("--json", flags->json, "One JSON object per group and one for all on standard output");

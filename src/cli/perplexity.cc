@@ -13,6 +13,7 @@
 #include "cli/model_flags.h"
 #include "cli/progress.h"
 #include "cli/ranges.h"
+#include "kv/tier/frame_codec.h"
 #include "lab/perplexity.h"
 #include "platform/interrupt.h"
 #include "serve/json_output.h"
@@ -25,6 +26,7 @@ struct PerplexityFlags {
   std::vector<std::string> files;  ///< [MODEL] FILE
   uint32_t window_tokens = 0, stride_tokens = 0, chunk_tokens = 0;
   uint64_t tokens_max = 0;
+  std::string codec{kv::kDefaultFrameCodec};
   bool json = false;
 };
 
@@ -52,11 +54,20 @@ absl::StatusOr<PerplexityRun> Measure(PerplexityFlags& flags) {
   const auto seconds = [start] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
+  KVIST_ASSIGN_OR_RETURN(const auto codec,
+                         kv::MakeFrameCodec(flags.codec, exec::LayoutOf(runtime->model->spec, runtime->kv_type)));
+  std::vector<std::byte> encoded(codec->encoded_bytes());
+  const auto there_and_back = [&](FrameId frame) {
+    std::byte* const bytes = runtime->cpu->arena().Frame(frame);
+    codec->Encode(bytes, encoded.data());
+    codec->Decode(encoded.data(), bytes);
+  };
   StatusLine line;
   const lab::PerplexityOptions options{
       .window_tokens = flags.window_tokens,
       .stride_tokens = flags.stride_tokens,
       .chunk_tokens = flags.chunk_tokens,
+      .rewrite = there_and_back,
       .progress = [&](uint64_t done, uint64_t total) {
         line.Show(fmt::format("{} of {} tokens, {:.0f} tokens/s", done, total, static_cast<double>(done) / seconds()));
         return !Interrupted();
@@ -122,6 +133,13 @@ void AddPerplexity(CLI::App& app, int& exit_code) {
       ->add_option("--chunk", flags->chunk_tokens,
                    "Tokens of one step; changes speed and memory, not the result; 0 = as many as fit")
       ->transform(count);
+  command
+      ->add_option(
+          "--kv-cold-codec", flags->codec,
+          "Steps read what earlier ones computed as it would come back from cold memory: none, int8. With int8 "
+          "the size of a step changes the result")
+      ->check(CLI::IsMember({"none", "int8"}))
+      ->capture_default_str();
   AddModelFlags(*command, flags->model);
   command->add_flag("--json", flags->json, "One JSON object on standard output");
   command->callback([flags, &exit_code] { exit_code = RunPerplexity(*flags); });

@@ -8,6 +8,17 @@
 namespace kvist::cli {
 
 void AddTierFlags(CLI::App& command, TierFlags& flags) {
+  command.add_option("--kv-cold-memory", flags.cold_memory,
+                     "Memory, beside --kv-memory, for keys and values that had to leave that: they are copied back "
+                     "instead of computed (default: none)");
+  command
+      .add_option("--kv-cold-codec", flags.tiers.cold_codec,
+                  "How they are kept there: none (as they are), int8 (half the size; answers are no longer exactly the "
+                  "same wherever blocks come from)")
+      ->check(CLI::IsMember({"none", "int8"}))
+      ->capture_default_str();
+  command.add_flag("!--no-kv-pacing", flags.tiers.paced,
+                   "Copy from cold memory as fast as it goes while the drive is being read, for measuring");
   command.add_option("--kv-disk", flags.tiers.folder,
                      "Folder on a fast drive that keeps keys and values beyond memory and across restarts");
   command.add_option("--kv-disk-size", flags.disk_size, "What it may take (default 20GiB)");
@@ -32,6 +43,10 @@ absl::Status ResolveTiers(const TierFlags& flags, runtime::RuntimeOptions& optio
     out = *bytes;
     return absl::OkStatus();
   };
+  KVIST_RETURN_IF_ERROR(read("--kv-cold-memory", flags.cold_memory, options.tiers.cold_memory_bytes));
+  if (options.tiers.cold_memory_bytes == 0 && options.tiers.cold_codec != kv::kDefaultFrameCodec) {
+    return absl::InvalidArgumentError("--kv-cold-codec needs --kv-cold-memory SIZE");
+  }
   KVIST_RETURN_IF_ERROR(read("--kv-disk-size", flags.disk_size, options.tiers.disk_bytes));
   KVIST_RETURN_IF_ERROR(read("--kv-disk-daily-writes", flags.daily_writes, options.tiers.written_bytes_per_day));
   const bool others = !flags.disk_size.empty() || !flags.daily_writes.empty() || flags.tiers.read_only;
@@ -44,9 +59,12 @@ absl::Status ResolveTiers(const TierFlags& flags, runtime::RuntimeOptions& optio
 void LogTiers(const runtime::Runtime& runtime, const std::string& folder) {
   if (runtime.tiers.cold == nullptr) return;
   for (const kv::TierFigures& tier : runtime.engine->Stats().tier_figures) {
-    spdlog::info("KV on {}: {} blocks in {}, {} of {}, {}{}{}", tier.name, FormatCount(tier.blocks), folder,
-                 FormatByteSize(tier.bytes), FormatByteSize(tier.bytes_max), tier.state,
-                 tier.reason.empty() ? "" : ": ", tier.reason);
+    spdlog::info("KV on {}: {} blocks{}, {} of {}, {}{}{}", tier.name, FormatCount(tier.blocks),
+                 tier.name == "drive" ? Cat(" in ", folder) : "", FormatByteSize(tier.bytes),
+                 FormatByteSize(tier.bytes_max), tier.state, tier.reason.empty() ? "" : ": ", tier.reason);
+    if (!tier.lossless) {
+      spdlog::warn("KV on {} is kept as {}: answers may depend on where blocks come from", tier.name, tier.codec);
+    }
   }
 }
 

@@ -13,11 +13,11 @@
 namespace kvist::cli {
 
 struct TierFlags {
-  std::string disk_size, daily_writes;
+  std::string cold_memory, disk_size, daily_writes;
   runtime::TierOptions tiers;
 };
 
-/// --kv-disk and those that begin with it, and --kv-admission.
+/// --kv-cold-memory, --kv-disk and those that begin with these, and --kv-admission.
 void AddTierFlags(CLI::App& command, TierFlags& flags);
 
 /// Puts them into the options. Errors: InvalidArgument naming the flag.

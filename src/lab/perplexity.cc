@@ -19,8 +19,8 @@ class WindowRunner {
   /// Told the counted tokens of the window so far after each step; false ends the run (Cancelled).
   using Progress = std::function<bool(uint64_t)>;
 
-  WindowRunner(step::Executor& executor, kv::KvMemory& memory, uint32_t chunk_tokens, Progress progress)
-      : executor_(executor), memory_(memory), chunk_tokens_(chunk_tokens), progress_(std::move(progress)) {}
+  WindowRunner(step::Executor& executor, kv::KvMemory& memory, const PerplexityOptions& options, Progress progress)
+      : executor_(executor), memory_(memory), options_(options), progress_(std::move(progress)) {}
 
   /// Log probabilities of tokens[first_target..], each given all before it.
   /// REQUIRES: first_target >= 1 and below tokens.size().
@@ -30,8 +30,8 @@ class WindowRunner {
     absl::Status status;
     // The last token is only a target: nothing that counts follows it.
     const uint32_t rows = static_cast<uint32_t>(tokens.size()) - 1;
-    for (uint32_t begin = 0; begin < rows && status.ok(); begin += chunk_tokens_) {
-      status = Step(tokens, begin, std::min(rows - begin, chunk_tokens_), first_target);
+    for (uint32_t begin = 0; begin < rows && status.ok(); begin += options_.chunk_tokens) {
+      status = Step(tokens, begin, std::min(rows - begin, options_.chunk_tokens), first_target);
       if (status.ok() && !progress_(logprobs_.size())) status = absl::CancelledError("interrupted");
     }
     memory_.End(kSequence);
@@ -76,12 +76,16 @@ class WindowRunner {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     memory_.Commit(kSequence, tokens.subspan(begin, count));
+    if (!options_.rewrite) return absl::OkStatus();
+    for (uint32_t block = begin / kv::kBlockTokens; block < end / kv::kBlockTokens; ++block) {
+      options_.rewrite(memory_.spans().FrameOf(span, block));
+    }
     return absl::OkStatus();
   }
 
   step::Executor& executor_;
   kv::KvMemory& memory_;
-  const uint32_t chunk_tokens_;
+  const PerplexityOptions& options_;
   const Progress progress_;
   step::StepPlan plan_;
   std::vector<float> logprobs_;
@@ -126,7 +130,7 @@ absl::StatusOr<PerplexityResult> MeasurePerplexity(step::Executor& executor, kv:
   const size_t before = leading ? 1 : 0;  // Tokens of a window that are not the text's.
   const size_t total = text.size() - (leading ? 0 : 1);
   PerplexityResult result{.window_tokens = options.window_tokens, .stride_tokens = options.stride_tokens};
-  WindowRunner runner(executor, memory, options.chunk_tokens, [&](uint64_t in_window) {
+  WindowRunner runner(executor, memory, options, [&](uint64_t in_window) {
     return !options.progress || options.progress(result.tokens + in_window, total);
   });
   std::vector<TokenId> window;

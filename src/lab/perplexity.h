@@ -3,7 +3,7 @@
 /// @file
 /// Perplexity of a model on a text: how well it predicts what comes next. Drives step::Executor directly, one sequence
 /// at a time in chunks, so that memory stays bounded for any text. The value has the same bits for every chunk size and
-/// thread count.
+/// thread count, as long as nobody rewrites blocks.
 ///
 /// Windows: the text is cut into windows that the model sees from position 0. A window holds `window_tokens` tokens,
 /// the leading one (BOS) included where the vocabulary asks for it. Every text token is predicted and counted exactly
@@ -29,6 +29,8 @@ struct PerplexityOptions {
   uint32_t window_tokens = 0;  ///< 0 = the smaller of 2048 and the executor's context.
   uint32_t stride_tokens = 0;  ///< Text tokens between the starts of windows; 0 = windows do not overlap.
   uint32_t chunk_tokens = 0;   ///< Tokens of one step; 0 = as many as the executor takes.
+  /// Called with the frame of each full block once its step is done: later steps read what it leaves there.
+  std::function<void(FrameId frame)> rewrite;
   /// Told after each step the text tokens counted so far and in all; false ends it (Cancelled).
   std::function<bool(uint64_t done, uint64_t total)> progress;
 };

@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "engine/request_trace.h"
 #include "lab/recall_drop.h"
 
 namespace kvist::lab {
@@ -56,6 +57,8 @@ class Answers {
     if (event.finish == engine::FinishReason::kNone) return;
     result.prompt_tokens = event.usage.prompt_tokens;
     result.output_tokens = event.usage.output_tokens;
+    result.cached_tokens = event.usage.cached_tokens;
+    if (event.trace != nullptr) result.restored_tokens = event.trace->restored_tokens;
     if (event.finish == engine::FinishReason::kError) result.status = event.status;
     if (event.finish == engine::FinishReason::kCancelled) result.status = absl::CancelledError("cancelled");
     finished_.push_back(index);

@@ -49,7 +49,9 @@ struct RecallResult {
   bool correct = false;  ///< `output` equals the answer.
   absl::Status status;   ///< Not OK when the case could not run; then it is not correct.
   uint32_t prompt_tokens = 0, output_tokens = 0;
-  uint32_t missing_tokens = 0;  ///< Of the whole prompt, not in view when the question was read.
+  uint32_t missing_tokens = 0;   ///< Of the whole prompt, not in view when the question was read.
+  uint32_t cached_tokens = 0;    ///< Of the prompt, not computed for it,
+  uint32_t restored_tokens = 0;  ///< and of these brought back from below hot memory.
 };
 
 struct RecallOptions {

@@ -30,8 +30,28 @@ uint64_t WeightMemoryMax(const RuntimeOptions& options, uint64_t free_bytes) {
   if (options.weight_memory_bytes != 0) return options.weight_memory_bytes;
   if (free_bytes == 0) return UINT64_MAX;  // Unknown.
   const auto overhead = static_cast<uint64_t>(static_cast<double>(free_bytes) * kOverheadShare);
-  const uint64_t taken = overhead + options.kv_memory_bytes;
+  const uint64_t taken = overhead + options.kv_memory_bytes + options.tiers.cold_memory_bytes;
   return free_bytes > taken ? free_bytes - taken : 0;
+}
+
+/// What weights and cold memory leave for hot memory; 0 = unknown.
+absl::StatusOr<uint64_t> RoomForKv(const RuntimeOptions& options, const GgufFile& file, uint64_t free_bytes) {
+  const auto weight_bytes = static_cast<uint64_t>(static_cast<double>(file.file_bytes()) * (1 + kOverheadShare));
+  // Weights that do not fit are mapped, and leave what KV memory takes.
+  const uint64_t room = free_bytes > weight_bytes ? free_bytes - weight_bytes : free_bytes / 4;
+  const uint64_t cold_bytes = options.tiers.cold_memory_bytes;
+  if (room == 0 || cold_bytes < room) return room - std::min(room, cold_bytes);
+  return absl::InvalidArgumentError(Cat("cold memory of ", FormatByteSize(cold_bytes),
+                                        " does not fit: ", FormatByteSize(room), " are free beside the weights"));
+}
+
+/// Of the model's files, where it has to be known beyond this process.
+absl::StatusOr<std::optional<uint64_t>> ContentOf(const RuntimeOptions& options, const GgufFile& file) {
+  if (options.tiers.any() && !options.reuse) {
+    return absl::InvalidArgumentError("--kv-disk and --kv-cold-memory keep what --no-cache does not want kept");
+  }
+  if (options.tiers.folder.empty()) return std::nullopt;
+  return ModelDigest(file, options.tiers.folder);
 }
 
 /// @param room_bytes  what the weights leave free
@@ -58,11 +78,14 @@ absl::StatusOr<uint32_t> FramesFor(const RuntimeOptions& options, const model::M
 }
 
 /// @param content  of the model's files; nullopt = they are known by name and size, which is enough inside a process
-uint64_t FingerprintOf(const Runtime& runtime, kernels::Isa isa, KvType kv_type, uint32_t context_tokens,
+uint64_t FingerprintOf(const Runtime& runtime, const RuntimeOptions& options, kernels::Isa isa, uint32_t context_tokens,
                        std::optional<uint64_t> content) {
   const std::string_view bits = kernels::IsaName(kernels::BitsOf(isa));
   uint64_t hash = Mix64(content.value_or(runtime.model->file->file_bytes()));
-  for (const char c : Cat(content ? "" : runtime.model_id, "/", bits, "/", KvTypeName(kv_type), "/", KVIST_VERSION)) {
+  // What went through a lossy tier is another content than what did not, and so is all that is computed after it.
+  const std::string lossy = options.tiers.LosesBits() ? Cat("/cold ", options.tiers.cold_codec) : "";
+  for (const char c :
+       Cat(content ? "" : runtime.model_id, "/", bits, "/", KvTypeName(options.kv_type), "/", KVIST_VERSION, lossy)) {
     hash = Mix64(hash ^ static_cast<unsigned char>(c));
   }
   for (const model::RopeSpec& rope : runtime.model->graph.ropes) {
@@ -133,7 +156,9 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
   runtime->policy = policy->make({.chunk_tokens_max = options.chunk_tokens_max, .prefills_max = options.prefills_max});
 
   if (options.emulation) {
-    if (!options.tiers.folder.empty()) return absl::InvalidArgumentError("--kv-disk: emulated blocks have no bytes");
+    if (options.tiers.any()) {
+      return absl::InvalidArgumentError("--kv-disk, --kv-cold-memory: emulated blocks have no bytes");
+    }
     KVIST_RETURN_IF_ERROR(OpenText(*runtime));
     UseEmulation(*options.emulation, options, *runtime);
     MakeEngine(options, *runtime);
@@ -142,20 +167,13 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
   }
   const uint32_t context = options.context_tokens_max != 0 ? options.context_tokens_max : spec.context_length;
   const uint64_t free_bytes = AvailableMemoryBytes();
-  const uint64_t file_bytes = runtime->model->file->file_bytes();
-  const auto weight_bytes = static_cast<uint64_t>(static_cast<double>(file_bytes) * (1 + kOverheadShare));
-  // Weights that do not fit are mapped, and leave what KV memory takes.
-  const uint64_t room = free_bytes > weight_bytes ? free_bytes - weight_bytes : free_bytes / 4;
+  KVIST_ASSIGN_OR_RETURN(const uint64_t room, RoomForKv(options, *runtime->model->file, free_bytes));
   KVIST_ASSIGN_OR_RETURN(uint32_t frames, FramesFor(options, spec, room, context));
   runtime->kv_bytes = frames * exec::LayoutOf(spec, options.kv_type).frame_bytes();
   runtime->kv_type = options.kv_type;
-  const bool has_tiers = !options.tiers.folder.empty();
-  std::optional<uint64_t> content;
-  if (has_tiers) {
-    if (!options.reuse) return absl::InvalidArgumentError("--kv-disk keeps what --no-cache does not want kept");
-    KVIST_ASSIGN_OR_RETURN(content, ModelDigest(*runtime->model->file, options.tiers.folder));
-  }
-  runtime->fingerprint = FingerprintOf(*runtime, isa, options.kv_type, context, content);
+  const bool has_tiers = options.tiers.any();
+  KVIST_ASSIGN_OR_RETURN(const std::optional<uint64_t> content, ContentOf(options, *runtime->model->file));
+  runtime->fingerprint = FingerprintOf(*runtime, options, isa, context, content);
   runtime->memory = std::make_unique<kv::KvMemory>(kv::KvMemoryOptions{.frames_count = frames,
                                                                        .layout = exec::LayoutOf(spec, options.kv_type),
                                                                        .fingerprint = runtime->fingerprint,

@@ -9,7 +9,7 @@
 #include "base/byte_size.h"
 #include "base/prng.h"
 #include "base/status.h"
-#include "kv/tier/stored_blocks.h"
+#include "kv/tier/tier_stack.h"
 #include "platform/disk_calibration.h"
 #include "platform/partial_file.h"
 #include "platform/real_disk.h"
@@ -65,13 +65,55 @@ absl::Status WritePrivate(const std::string& path, std::string_view text) {
   return file.Publish();
 }
 
-/// As a calibration has measured it; else a guess, which the reads correct.
-double ReadRate(const std::string& folder) {
-  constexpr double kGuess = 1e9;
+/// What is not calibrated is a guess; the rate is corrected by what reads take.
+constexpr DiskSpeed::Row kSpeedGuess = {.block_bytes = uint64_t{4} << 20, .depth = 64, .read_bytes_per_s = 1e9};
+/// Smaller requests cost more in calls than they save in waiting, and one at a time would keep reads behind writes.
+constexpr uint64_t kRequestBytesMin = uint64_t{1} << 20;
+constexpr uint32_t kDepthMin = 4;
+
+/// How the drive reads best, as `kvist store calibrate` has measured it.
+DiskSpeed::Row SpeedOf(const std::string& folder) {
   const absl::StatusOr<std::string> text = ReadTextFile(folder + "/speed", kTextBytesMax);
-  if (!text.ok()) return kGuess;
+  if (!text.ok()) return kSpeedGuess;
   const absl::StatusOr<DiskSpeed> speed = ParseDiskSpeed(*text);
-  return speed.ok() ? std::max(speed->Best().read_bytes_per_s, 1.0) : kGuess;
+  return speed.ok() ? speed->Best() : kSpeedGuess;
+}
+
+absl::StatusOr<std::unique_ptr<kv::StoredBlocks>> OpenDrive(const TierOptions& options, uint64_t fingerprint,
+                                                            const kv::PageLayout& layout, const kv::FrameArena& arena) {
+  if (options.disk_bytes / arena.frame_bytes() < kBlocksMin) {
+    return absl::InvalidArgumentError(Cat("a store of ", FormatByteSize(options.disk_bytes), " holds fewer than ",
+                                          kBlocksMin, " blocks of ", FormatByteSize(arena.frame_bytes())));
+  }
+  const DiskSpeed::Row speed = SpeedOf(options.folder);
+  absl::StatusOr<std::unique_ptr<Disk>> disk =
+      OpenRealDisk(options.folder, {.create = !options.read_only, .depth_max = std::max(speed.depth, kDepthMin)});
+  if (!disk.ok()) return Annotate(disk.status(), options.folder);
+  absl::StatusOr<std::unique_ptr<kv::BlockStore>> store =
+      kv::BlockStore::Open(*std::move(disk), {.size_max = options.disk_bytes,
+                                              .request_bytes = std::max(speed.block_bytes, kRequestBytesMin),
+                                              .section_bytes = layout.layer_bytes(),
+                                              .read_only = options.read_only});
+  if (absl::IsUnavailable(store.status())) {
+    return absl::UnavailableError(
+        Cat(options.folder, ": another process writes to this store; --kv-disk-read-only reads what it has stored"));
+  }
+  if (!store.ok()) return Annotate(store.status(), options.folder);
+  return std::make_unique<kv::StoredBlocks>(
+      *std::move(store), arena,
+      kv::StoredBlocksOptions{.fingerprint = fingerprint,
+                              .codec = layout.type(),
+                              .read_bytes_per_s = std::max(speed.read_bytes_per_s, 1.0)});
+}
+
+absl::StatusOr<std::unique_ptr<kv::RamBlocks>> OpenColdMemory(const TierOptions& options, const kv::PageLayout& layout,
+                                                              const kv::FrameArena& arena) {
+  KVIST_ASSIGN_OR_RETURN(std::unique_ptr<kv::FrameCodec> codec, kv::MakeFrameCodec(options.cold_codec, layout));
+  if (options.cold_memory_bytes < codec->encoded_bytes()) {
+    return absl::InvalidArgumentError(Cat("cold memory of ", FormatByteSize(options.cold_memory_bytes),
+                                          " holds no block of ", FormatByteSize(codec->encoded_bytes())));
+  }
+  return kv::RamBlocks::Create(arena, std::move(codec), {.bytes_max = options.cold_memory_bytes});
 }
 
 }  // namespace
@@ -112,24 +154,17 @@ absl::StatusOr<OpenedTiers> OpenTiers(const TierOptions& options, uint64_t finge
   if (tiers.admission == nullptr) {
     return absl::InvalidArgumentError(Cat("nothing that decides what is stored is called \"", options.admission, "\""));
   }
-  if (options.disk_bytes / arena.frame_bytes() < kBlocksMin) {
-    return absl::InvalidArgumentError(Cat("a store of ", FormatByteSize(options.disk_bytes), " holds fewer than ",
-                                          kBlocksMin, " blocks of ", FormatByteSize(arena.frame_bytes())));
+  std::unique_ptr<kv::StoredBlocks> drive;
+  if (!options.folder.empty()) {
+    KVIST_ASSIGN_OR_RETURN(drive, OpenDrive(options, fingerprint, layout, arena));
   }
-  absl::StatusOr<std::unique_ptr<Disk>> disk = OpenRealDisk(options.folder, {.create = !options.read_only});
-  if (!disk.ok()) return Annotate(disk.status(), options.folder);
-  absl::StatusOr<std::unique_ptr<kv::BlockStore>> store = kv::BlockStore::Open(
-      *std::move(disk),
-      {.size_max = options.disk_bytes, .section_bytes = layout.layer_bytes(), .read_only = options.read_only});
-  if (absl::IsUnavailable(store.status())) {
-    return absl::UnavailableError(
-        Cat(options.folder, ": another process writes to this store; --kv-disk-read-only reads what it has stored"));
+  if (options.cold_memory_bytes == 0) {
+    tiers.cold = std::move(drive);
+    return tiers;
   }
-  if (!store.ok()) return Annotate(store.status(), options.folder);
-  tiers.cold = std::make_unique<kv::StoredBlocks>(
-      *std::move(store), arena,
-      kv::StoredBlocksOptions{
-          .fingerprint = fingerprint, .codec = layout.type(), .read_bytes_per_s = ReadRate(options.folder)});
+  KVIST_ASSIGN_OR_RETURN(std::unique_ptr<kv::RamBlocks> memory, OpenColdMemory(options, layout, arena));
+  tiers.cold = std::make_unique<kv::TierStack>(std::move(memory), std::move(drive), arena,
+                                               kv::TierStackOptions{.paced = options.paced});
   return tiers;
 }
 

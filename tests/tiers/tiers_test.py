@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keys and values on a drive, with the real program:  tiers_test.py KVIST [unittest options]"""
+"""Keys and values in cold memory and on a drive, with the real program:  tiers_test.py KVIST [unittest options]"""
 import json
 import os
 import pathlib
@@ -63,6 +63,10 @@ class TiersTest(unittest.TestCase):
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(timeout=60), 0)
 
+    def state(self, url):
+        with urllib.request.urlopen(url + "/kvist/state", timeout=30) as response:
+            return json.load(response)
+
     def test_a_restart_reads_what_was_computed(self):
         process, url = self.start()
         first, cached = complete(url, text(1))
@@ -78,14 +82,48 @@ class TiersTest(unittest.TestCase):
         self.assertEqual(cached % 16, 0)
         self.assertEqual(metric(url, "kvist_tier_restored_blocks_total"), cached // 16)
         self.assertGreater(metric(url, "kvist_tier_read_bytes_total"), 0)
-        with urllib.request.urlopen(url + "/kvist/state", timeout=30) as response:
-            tiers = json.load(response)["tiers"]
+        tiers = self.state(url)["tiers"]
         self.assertEqual([tier["name"] for tier in tiers], ["hot", "drive"])
         self.assertEqual(tiers[1]["state"], "writing")
         self.assertGreaterEqual(tiers[1]["blocks"]["cached"], cached // 16)
         self.stop(process)
         process, url = self.start("--kv-type", "q8")  # Other bytes: a miss.
         self.assertEqual(complete(url, text(1))[1], 0)
+
+    def test_cold_memory_gives_back_what_hot_memory_had_to_give_up(self):
+        prompts = [text(10 + i) for i in range(6)]
+        _, url = self.start(disk=False)
+        expected = [complete(url, prompt)[0] for prompt in prompts]
+        for disk in [False, True]:
+            process, url = self.start("--kv-cold-memory", "64MiB", disk=disk, memory="4MiB")
+            for _ in range(3):
+                answers = [complete(url, prompt) for prompt in prompts]
+                self.assertEqual([answer for answer, _ in answers], expected)
+            self.assertGreater(min(cached for _, cached in answers), 200)
+            state = self.state(url)
+            self.assertEqual([tier["name"] for tier in state["tiers"]], ["hot", "cold_memory"] + ["drive"] * disk)
+            cold = state["tiers"][1]
+            self.assertTrue(cold["lossless"])
+            self.assertGreater(cold["since_start"]["read_blocks"], 50)
+            self.assertEqual(cold["since_start"]["missing_blocks"], 0)
+            self.stop(process)
+        process, url = self.start()  # What cold memory alone had was written at the end.
+        self.assertEqual(complete(url, prompts[0])[0], expected[0])
+        self.assertGreater(metric(url, "kvist_tier_restored_blocks_total"), 10)
+
+    def test_blocks_of_8_bits_are_told_apart_from_exact_ones(self):
+        process, url = self.start()
+        first, _ = complete(url, text(20))
+        self.stop(process)
+        process, url = self.start("--kv-cold-memory", "8MiB", "--kv-cold-codec", "int8")
+        self.assertEqual(complete(url, text(20))[1], 0)
+        cold = self.state(url)["tiers"][1]
+        self.assertEqual((cold["codec"], cold["lossless"]), ("int8", False))
+        self.stop(process)
+        process, url = self.start()
+        again, cached = complete(url, text(20))
+        self.assertEqual(again, first)
+        self.assertGreater(cached, 200)
 
     def test_a_second_server_is_refused_or_only_reads(self):
         process, url = self.start("--kv-admission", "through")
@@ -118,6 +156,12 @@ class TiersTest(unittest.TestCase):
                                (("--kv-disk", self.folder, "--kv-disk-size", "many"), "--kv-disk-size"),
                                (("--kv-disk", self.folder, "--kv-disk-size", "64KiB"), "fewer than 64 blocks"),
                                (("--kv-disk", self.folder, "--no-cache"), "--no-cache"),
+                               (("--kv-cold-memory", "some"), "--kv-cold-memory"),
+                               (("--kv-cold-memory", "1KiB"), "holds no block"),
+                               (("--kv-cold-memory", "4096GiB"), "does not fit"),
+                               (("--kv-cold-memory", "8MiB", "--no-cache"), "--no-cache"),
+                               (("--kv-cold-codec", "int8"), "--kv-cold-codec needs --kv-cold-memory SIZE"),
+                               (("--kv-cold-memory", "8MiB", "--kv-cold-codec", "int8", "--kv-type", "q8"), "q8 already"),
                                (("--kv-disk", self.folder / "none", "--kv-disk-read-only"), str(self.folder))]:
             run = subprocess.run([KVIST, "serve", server.MODEL, "--port", "0", *map(str, flags)],
                                  capture_output=True, text=True, timeout=60)
@@ -147,7 +191,8 @@ class TiersTest(unittest.TestCase):
             lives += 1
             admission = draw.choice(["through", "all", "a5"])
             memory = draw.choice(["4MiB", "8MiB", "32MiB"])
-            process, url = self.start("--kv-admission", admission, memory=memory)
+            cold = draw.choice([(), ("--kv-cold-memory", "4MiB"), ("--kv-cold-memory", "64MiB")])
+            process, url = self.start("--kv-admission", admission, *cold, memory=memory)
             deadline = time.monotonic() + draw.uniform(0.05, 1.5)
             while time.monotonic() < deadline:
                 threads = [threading.Thread(target=ask, args=(url, draw.choice(prompts))) for _ in range(4)]
