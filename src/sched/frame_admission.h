@@ -19,18 +19,29 @@ struct FrameAdmissionOptions {
   uint32_t retry_frames = 1000;  ///< Of all sessions without a miss, before a number that missed is tried again.
 };
 
+/// Why no session may come now.
+enum class FrameObstacle : uint8_t {
+  kNone,      ///< One may.
+  kTooLong,   ///< Its frame does not fit its period, whoever else is in.
+  kTried,     ///< With one more there were misses, not long ago.
+  kSettling,  ///< The last one that came has not shown yet what it takes.
+  kNoRoom,    ///< The slowest answers leave none.
+};
+
 class FrameAdmission {
  public:
   explicit FrameAdmission(const FrameAdmissionOptions& options = {}) : options_(options) {}
 
   /// @param frame_share  predicted time of one frame alone, as a share of its period
-  bool MayOpen(double frame_share) const {
-    if (sessions_ >= sessions_max_) return false;
-    if (frame_share > options_.load_max) return false;
-    if (sessions_ == 0) return true;
-    if (settled_ < uint64_t{options_.settle_frames} * sessions_) return false;
-    return load_ + std::min(frame_share, load_ / sessions_) <= options_.load_max;
+  FrameObstacle ObstacleFor(double frame_share) const {
+    if (frame_share > options_.load_max) return FrameObstacle::kTooLong;
+    if (sessions_ >= sessions_max_) return FrameObstacle::kTried;
+    if (sessions_ == 0) return FrameObstacle::kNone;
+    if (settling_frames() > 0) return FrameObstacle::kSettling;
+    const bool fits = load_ + std::min(frame_share, load_ / sessions_) <= options_.load_max;
+    return fits ? FrameObstacle::kNone : FrameObstacle::kNoRoom;
   }
+  bool MayOpen(double frame_share) const { return ObstacleFor(frame_share) == FrameObstacle::kNone; }
   void Open() {
     ++sessions_;
     settled_ = 0;
@@ -62,6 +73,12 @@ class FrameAdmission {
   }
 
   uint32_t sessions() const { return sessions_; }
+  /// Frames of all sessions that are still to come before the last session is known.
+  uint64_t settling_frames() const {
+    const uint64_t wanted = uint64_t{options_.settle_frames} * sessions_;
+    return wanted - std::min(settled_, wanted);
+  }
+  double load_max() const { return options_.load_max; }
   double load() const { return load_; }  ///< What slow answers take of their period, of late.
   uint64_t misses() const { return misses_; }
 

@@ -50,20 +50,51 @@ absl::StatusOr<std::unique_ptr<FrameSessions::Frame>> FrameSessions::Enter(const
 
 absl::Status FrameSessions::Open(const std::string& key, int64_t period_ns, double frame_ns, TimeNs now) {
   const double share = frame_ns / static_cast<double>(period_ns);
-  if (!admission_.MayOpen(share)) {
+  if (const auto obstacle = admission_.ObstacleFor(share); obstacle != sched::FrameObstacle::kNone) {
     ++figures_.refused;
-    return WithRetry(
-        WithCode(
-            absl::ResourceExhaustedError(fmt::format(
-                "no room for a session with a frame each {:g} ms: {} sessions are in, their slowest frames take "
-                "{:.0f} % of the period, and this frame alone would take {:.0f} %",
-                static_cast<double>(period_ns) * 1e-6, admission_.sessions(), admission_.load() * 100, share * 100)),
-            kCode),
-        static_cast<double>(kSilentPeriods * period_ns) * 1e-9);
+    return Refusal(obstacle, period_ns, share);
   }
   admission_.Open();
   sessions_[key] = {.period_ns = period_ns, .last_at = now, .number = next_number_++, .under_way = {}};
   return absl::OkStatus();
+}
+
+/// The figures that were looked at, and no others: a load that is not known yet says nothing.
+absl::Status FrameSessions::Refusal(sched::FrameObstacle obstacle, int64_t period_ns, double share) const {
+  const uint32_t in = admission_.sessions();
+  const double load_max = admission_.load_max() * 100;
+  int64_t retry_ns = kSilentPeriods * period_ns;
+  std::string why;
+  switch (obstacle) {
+    case sched::FrameObstacle::kTooLong:
+      why = fmt::format("this frame alone would take {:.0f} % of the period, and {:.0f} % is the most", share * 100,
+                        load_max);
+      break;
+    case sched::FrameObstacle::kTried:
+      why = fmt::format("{} sessions are in, and with one more frames were late not long ago", in);
+      break;
+    case sched::FrameObstacle::kSettling: {
+      const uint64_t frames = admission_.settling_frames();
+      why = fmt::format(
+          "{} sessions are in, and what the last one takes is still being measured: {} frames of all of them are to "
+          "come before another session may",
+          in, frames);
+      retry_ns = period_ns * static_cast<int64_t>((frames + in - 1) / in);
+      break;
+    }
+    case sched::FrameObstacle::kNone:
+    case sched::FrameObstacle::kNoRoom:
+      why = fmt::format(
+          "{} sessions are in, their slowest frames take {:.0f} % of the period, and {:.0f} % is the most with this "
+          "one",
+          in, admission_.load() * 100, load_max);
+      break;
+  }
+  return WithRetry(
+      WithCode(absl::ResourceExhaustedError(fmt::format("no room for a session with a frame each {:g} ms: {}",
+                                                        static_cast<double>(period_ns) * 1e-6, why)),
+               kCode),
+      static_cast<double>(retry_ns) * 1e-9);
 }
 
 /// The last that came, when there is one too many and it has nothing under way.

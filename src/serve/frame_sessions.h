@@ -57,7 +57,7 @@ class FrameSessions : public std::enable_shared_from_this<FrameSessions> {
   /// @param key  of the session, among those of all clients
   /// @param frame_ns  predicted time of the frame alone
   /// Errors: ResourceExhausted, code frames_not_schedulable: no room (also for a session that was in, and turned out to
-  /// be too many), with the time after which to ask again; or the session has two frames under way already.
+  /// be too many), saying why and after what time to ask again; or the session has two frames under way already.
   absl::StatusOr<std::unique_ptr<Frame>> Enter(const std::string& key, int64_t period_ns, double frame_ns);
 
   FrameFigures Figures();
@@ -72,6 +72,7 @@ class FrameSessions : public std::enable_shared_from_this<FrameSessions> {
 
   absl::Status Open(const std::string& key, int64_t period_ns, double frame_ns, TimeNs now);
   bool IsTooMany(const std::string& key) const;
+  absl::Status Refusal(sched::FrameObstacle obstacle, int64_t period_ns, double share) const;
   void Leave(Frame& frame, bool answered);
   void CountLate(Session& session, TimeNs now);
   void CloseSilent(TimeNs now);

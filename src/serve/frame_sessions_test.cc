@@ -50,6 +50,26 @@ TEST_F(FrameSessionsTest, LetsInAsManyAsKeepTheirPeriods) {
   EXPECT_THAT(error.message, HasSubstr("8 sessions are in"));
 }
 
+TEST_F(FrameSessionsTest, RefusalsSayWhatWasLookedAt) {
+  const auto refusal = [&](const std::string& key, int64_t frame_ns) {
+    return ErrorFromStatus(frames_->Enter(key, kPeriod, static_cast<double>(frame_ns)).status());
+  };
+  EXPECT_THAT(refusal("long", 90 * kMs).message, HasSubstr("90 % of the period, and 80 % is the most"));
+  ASSERT_TRUE(Send("a", kMs));
+  ASSERT_TRUE(Send("a", kMs));
+  // Nothing is known of how loaded the machine is, and nothing is said of it.
+  const ApiError early = refusal("b", kMs);
+  EXPECT_THAT(early.message, HasSubstr("1 sessions are in, and what the last one takes is still being measured: 6 "));
+  EXPECT_THAT(early.message, ::testing::Not(HasSubstr("%")));
+  EXPECT_EQ(early.retry_after_s, 1) << "six more periods of the one that is in, in whole seconds";
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(Send("a", 75 * kMs));
+  EXPECT_THAT(refusal("b", 20 * kMs).message, HasSubstr("slowest frames take"));
+  for (int i = 0; i < 60; ++i) ASSERT_TRUE(Send("a", kMs));
+  ASSERT_TRUE(Send("b", kMs));
+  ASSERT_TRUE(Send("a", 120 * kMs));
+  EXPECT_THAT(refusal("b", kMs).message, HasSubstr("1 sessions are in, and with one more frames were late"));
+}
+
 TEST_F(FrameSessionsTest, AFrameTooLongForItsPeriodIsRefused) {
   EXPECT_FALSE(Send("a", kMs, 90 * kMs));
   EXPECT_TRUE(Send("a", kMs, 70 * kMs));
