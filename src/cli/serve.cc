@@ -93,6 +93,8 @@ absl::Status Serve(ServeFlags& flags, ServeSources& sources) {
   model.block_bytes = runtime->kv_bytes / std::max(1u, runtime->engine->Stats().kv.frames.total());
   KVIST_ASSIGN_OR_RETURN(model.predict_output, LengthPrediction(flags.length_model));
   const std::string id = model.id;
+  const std::string& folder = flags.model.runtime.tiers.folder;
+  if (!folder.empty()) flags.server.tier_places = {{"drive", folder}};
   std::unique_ptr<serve::Server> server;
   std::mutex rereading;
   flags.server.reread = [&] {
@@ -105,7 +107,7 @@ absl::Status Serve(ServeFlags& flags, ServeSources& sources) {
                std::string(runtime->executor->Name()));
   LogLoading(*runtime);
   LogMemory(*runtime, free_bytes);
-  LogTiers(*runtime, flags.model.runtime.tiers.folder);
+  LogTiers(*runtime, folder);
   spdlog::info("listening on {} (chat page; API at {}/v1)", server->url(), server->url());
   if (flags.json) {
     const boost::json::object ready = {{"event", "ready"},

@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "serve/http_connection.h"
+#include "serve/tier_watch.h"
 #include "serve/tls.h"
 
 namespace kvist::serve {
@@ -28,6 +29,7 @@ namespace {
 constexpr size_t kWorkers = 2;
 constexpr std::chrono::milliseconds kFailGrace{3'000};  // For the error to reach the clients.
 constexpr std::chrono::milliseconds kCloseGrace{1'000};
+constexpr std::chrono::milliseconds kWatchEvery{1'000};
 constexpr std::chrono::milliseconds kAcceptPause{100};  // When the system has no more descriptors.
 
 /// For a connection above the limit, in one piece.
@@ -84,6 +86,12 @@ absl::StatusOr<std::shared_ptr<const TlsIdentity>> LoadIdentity(const ServerOpti
   return TlsIdentity::Load({.certificate = options.tls_certificate, .key = options.tls_key});
 }
 
+/// A certificate that clients will refuse is used all the same: the clocks may be wrong.
+void WarnOfDates(const ServerOptions& options, const TlsIdentity& identity) {
+  const std::string warning = DatesWarning(identity, options.unix_now_s());
+  if (!warning.empty()) spdlog::warn("certificate: {}: {}", options.tls_certificate, warning);
+}
+
 absl::Status Listen(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
   error_code error;
   acceptor.open(endpoint.protocol(), error);
@@ -125,7 +133,8 @@ struct Server::Impl {
                 .unix_now_s = options.unix_now_s,
                 .post = [this](std::function<void()> run) { asio::post(io, std::move(run)); },
                 .output_bytes_max = options.limits.output_bytes_max},
-        host{service, streams, workers, options.limits} {}
+        host{service, streams, workers, options.limits},
+        tier_watch(options.tier_places) {}
 
   ~Impl() {
     workers.join();
@@ -136,6 +145,7 @@ struct Server::Impl {
   void Accept(tcp::socket socket);
   void WaitForSignal();
   void WaitForHangup();
+  void WatchTiers();
   void Reload();
   void ReloadTenants();
   void ReloadIdentity();
@@ -154,13 +164,14 @@ struct Server::Impl {
   tcp::acceptor acceptor{io};
   tcp::endpoint endpoint;  ///< In use; kept after the acceptor has closed.
   asio::signal_set signals{io}, hangups{io};
-  asio::steady_timer phase_end{io};
+  asio::steady_timer phase_end{io}, watch{io};
   std::shared_ptr<const TlsIdentity> identity;  ///< Of new connections; null = plain HTTP.
   const std::unique_ptr<Tenants> tenants;
   const std::unique_ptr<Metering> metering;
   Service service;
   StreamHost streams;
   ConnectionHost host;
+  TierWatch tier_watch;
   std::unordered_set<std::shared_ptr<HttpConnection>> connections;
   std::map<asio::ip::address, uint32_t> connections_from;
   Phase phase = Phase::kServing;
@@ -232,6 +243,16 @@ void Server::Impl::WaitForHangup() {
   });
 }
 
+void Server::Impl::WatchTiers() {
+  for (const TierWatch::News& news : tier_watch.Look(service.engine().Stats().tier_figures)) {
+    spdlog::log(news.worse ? spdlog::level::warn : spdlog::level::info, "{}", news.text);
+  }
+  watch.expires_after(kWatchEvery);
+  watch.async_wait([this](error_code error) {
+    if (!error) WatchTiers();
+  });
+}
+
 void Server::Impl::Reload() {
   asio::post(workers, [this] {
     if (tenants->has_file()) ReloadTenants();
@@ -251,7 +272,8 @@ void Server::Impl::ReloadTenants() {
 void Server::Impl::ReloadIdentity() {
   absl::StatusOr<std::shared_ptr<const TlsIdentity>> fresh = LoadIdentity(options);
   if (!fresh.ok()) return spdlog::error("the certificate stays as it was: {}", std::string(fresh.status().message()));
-  spdlog::info("certificate: {} read again, valid until {}", options.tls_certificate, (*fresh)->valid_until());
+  spdlog::info("certificate: {} read again, valid until {}", options.tls_certificate, UtcText((*fresh)->ends_unix_s()));
+  WarnOfDates(options, **fresh);
   asio::post(io, [this, fresh = *std::move(fresh)] { identity = fresh; });
 }
 
@@ -318,6 +340,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options, Se
   auto impl = std::make_unique<Impl>(std::move(options), std::move(tenants), std::move(metering), on_loopback,
                                      std::move(model), engine, clock);
   impl->identity = std::move(identity);
+  if (impl->identity != nullptr) WarnOfDates(impl->options, *impl->identity);
   KVIST_RETURN_IF_ERROR(Listen(impl->acceptor, endpoint));
   impl->endpoint = impl->acceptor.local_endpoint();
   if (impl->options.handle_signals) {  // One that comes before Run is kept for it.
@@ -349,6 +372,7 @@ void Server::Run() {
     impl.WaitForSignal();
     impl.WaitForHangup();
   }
+  impl.WatchTiers();
   impl.io.run();
   error_code ignored;
   impl.hangups.clear(ignored);

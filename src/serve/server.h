@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,7 +46,8 @@ struct ServerOptions {
   std::string tenants_file;           ///< Other tenants; "" = none. Read again on SIGHUP with handle_signals.
   std::string tls_certificate;        ///< PEM, the server's first; "" = plain HTTP. Read again on SIGHUP, too.
   std::string tls_key;                ///< PEM, of the certificate.
-  std::string usage_db;               ///< Database of what requests use; "" = none.
+  std::map<std::string, std::string> tier_places;  ///< Where tiers below memory lie, by their names; for the log.
+  std::string usage_db;                            ///< Database of what requests use; "" = none.
   double max_wait_s = 0;         ///< Requests that would wait longer for their turn are refused early; 0 = none is.
   uint32_t usage_places = 8192;  ///< Requests that wait, run or are not written yet; more are refused.
   std::string cors_origin;       ///< "" = none, "*" = all.

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,6 +18,8 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
 #include "base/status.h"
 #include "serve/server_testutil.h"
@@ -47,13 +51,13 @@ class Certificates {
 
   std::string Path(std::string_view name) const { return folder_ / name; }
   /// @param serial  tells one certificate from another
-  void Make(std::string_view name, long serial) const {
+  void Make(std::string_view name, long serial, long begins_s = -60, long ends_s = 90 * 86400) const {
     const Owned<EVP_PKEY, EVP_PKEY_free> key(EVP_EC_gen("P-256"));
     const Owned<X509, X509_free> certificate(X509_new());
     X509_set_version(certificate.get(), 2);
     ASN1_INTEGER_set(X509_get_serialNumber(certificate.get()), serial);
-    X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -60);
-    X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 3600);
+    X509_gmtime_adj(X509_getm_notBefore(certificate.get()), begins_s);
+    X509_gmtime_adj(X509_getm_notAfter(certificate.get()), ends_s);
     X509_set_pubkey(certificate.get(), key.get());
     X509_NAME* subject = X509_get_subject_name(certificate.get());
     X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>("localhost"), -1, -1,
@@ -237,6 +241,40 @@ TEST_F(ServerTls, ANewCertificateIsForNewConnections) {
   world.server->server().RequestReload();
   std::this_thread::sleep_for(milliseconds(100));
   EXPECT_EQ(TlsClient(world.port()).serial(), 2);
+}
+
+TEST_F(ServerTls, DatesThatClientsMindAreWarnedOf) {
+  const auto warning = [&](long begins_s, long ends_s) {
+    certificates_.Make("dated", 1, begins_s, ends_s);
+    const auto loaded = TlsIdentity::Load({certificates_.Path("dated.pem"), certificates_.Path("dated.key")});
+    return loaded.ok() ? DatesWarning(**loaded, std::time(nullptr)) : std::string(loaded.status().message());
+  };
+  constexpr long kDay = 86400;
+  EXPECT_EQ(warning(-60, 15 * kDay), "");
+  EXPECT_THAT(warning(-60, 13 * kDay + 3600), HasSubstr(", in 13 days"));
+  EXPECT_THAT(warning(-60, 3600), HasSubstr("less than a day"));
+  EXPECT_THAT(warning(-2 * kDay, -kDay), HasSubstr("it ended on 20"));
+  EXPECT_THAT(warning(kDay, 90 * kDay), HasSubstr("not yet"));
+}
+
+TEST_F(ServerTls, OneThatEndsSoonIsWarnedOfAtTheStartAndWhenItIsReadAgain) {
+  std::ostringstream log;
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+  {
+    FakeWorld world(options_);
+    EXPECT_THAT(log.str(), ::testing::Not(HasSubstr("clients will refuse it")));
+    certificates_.Make("one", 2, -7200, -3600);
+    world.server->server().RequestReload();
+    for (int i = 0; i < 500 && TlsClient(world.port()).serial() != 2; ++i)
+      std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_THAT(log.str(), HasSubstr("one.pem: it ended on 20"));
+  log.str("");
+  { FakeWorld world(options_); }
+  spdlog::set_default_logger(before);
+  EXPECT_THAT(log.str(), HasSubstr("one.pem: it ended on 20"));
 }
 
 TEST_F(ServerTls, FaultsOfFilesAreNamed) {

@@ -60,12 +60,9 @@ absl::Status Fault(const std::string& file, std::string_view what, const boost::
   return absl::InvalidArgumentError(Cat(file, ": ", what, " (", error.message(), ")"));
 }
 
-std::string EndOf(SSL_CTX* context) {
-  const X509* certificate = SSL_CTX_get0_certificate(context);
-  std::tm end{};
-  if (certificate == nullptr || ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &end) != 1) return "";
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &end)};
+int64_t UnixSecondsOf(const ASN1_TIME* time) {
+  std::tm parts{};
+  return time != nullptr && ASN1_TIME_to_tm(time, &parts) == 1 ? timegm(&parts) : 0;
 }
 
 }  // namespace
@@ -74,8 +71,12 @@ struct TlsIdentity::Context {
   ssl::context value{ssl::context::tls_server};
 };
 
-TlsIdentity::TlsIdentity(std::unique_ptr<Context> context)
-    : context_(std::move(context)), valid_until_(EndOf(context_->value.native_handle())) {}
+TlsIdentity::TlsIdentity(std::unique_ptr<Context> context) : context_(std::move(context)) {
+  if (const X509* certificate = SSL_CTX_get0_certificate(context_->value.native_handle()); certificate != nullptr) {
+    begins_unix_s_ = UnixSecondsOf(X509_get0_notBefore(certificate));
+    ends_unix_s_ = UnixSecondsOf(X509_get0_notAfter(certificate));
+  }
+}
 TlsIdentity::~TlsIdentity() = default;
 
 absl::StatusOr<std::shared_ptr<const TlsIdentity>> TlsIdentity::Load(const TlsFiles& files) {
@@ -99,6 +100,26 @@ absl::StatusOr<std::shared_ptr<const TlsIdentity>> TlsIdentity::Load(const TlsFi
 
 std::unique_ptr<ByteChannel> TlsIdentity::NewChannel(asio::ip::tcp::socket socket) const {
   return std::make_unique<TlsChannel>(std::move(socket), context_->value);
+}
+
+std::string UtcText(int64_t unix_s) {
+  const std::time_t time = unix_s;
+  std::tm parts{};
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&time, &parts))};
+}
+
+std::string DatesWarning(const TlsIdentity& identity, int64_t unix_now_s) {
+  constexpr int64_t kDay = 86400, kWarnDays = 14;
+  const int64_t left_s = identity.ends_unix_s() - unix_now_s;
+  const std::string end = UtcText(identity.ends_unix_s());
+  if (left_s < 0) return Cat("it ended on ", end, "; clients will refuse it");
+  if (identity.begins_unix_s() > unix_now_s) {
+    return Cat("it is valid from ", UtcText(identity.begins_unix_s()), " on, not yet; clients will refuse it");
+  }
+  if (left_s >= kWarnDays * kDay) return "";
+  const int64_t days = left_s / kDay;
+  return Cat("it ends on ", end, ", in ", days == 0 ? "less than a day" : days == 1 ? "a day" : Cat(days, " days"));
 }
 
 bool IsPlainHttp(const ByteChannel::Error& error) {

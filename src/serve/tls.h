@@ -5,6 +5,7 @@
 /// only (ALPN). Threads: loading any, channels the network thread. Non-goals: certificates of clients, choosing among
 /// several certificates, fetching any.
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -31,16 +32,23 @@ class TlsIdentity {
   /// A channel that begins with a handshake.
   std::unique_ptr<ByteChannel> NewChannel(boost::asio::ip::tcp::socket socket) const;
 
-  /// "2027-03-01T12:00:00Z": when the certificate ends.
-  const std::string& valid_until() const { return valid_until_; }
+  /// When the certificate begins and ends to be valid, seconds since 1970.
+  int64_t begins_unix_s() const { return begins_unix_s_; }
+  int64_t ends_unix_s() const { return ends_unix_s_; }
 
  private:
   struct Context;
   explicit TlsIdentity(std::unique_ptr<Context> context);
 
   const std::unique_ptr<Context> context_;
-  std::string valid_until_;
+  int64_t begins_unix_s_ = 0, ends_unix_s_ = 0;
 };
+
+/// "2027-03-01T12:00:00Z".
+std::string UtcText(int64_t unix_s);
+
+/// That clients will refuse the certificate now, or that it ends within 14 days; "" = neither.
+std::string DatesWarning(const TlsIdentity& identity, int64_t unix_now_s);
 
 /// The handshake failed because the client spoke plain HTTP.
 bool IsPlainHttp(const ByteChannel::Error& error);

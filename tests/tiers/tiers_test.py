@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -150,6 +151,29 @@ class TiersTest(unittest.TestCase):
         self.assertEqual(json.loads(purge.stdout)["blocks"], 0)
         process, url = self.start("--api-key", "secret")
         self.assertEqual(complete(url, text(3), key="secret")[1], 0)
+
+    def test_a_drive_that_takes_no_more_is_told_once_and_answers_go_on(self):
+        def small_files():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+        with open(self.folder.parent / "log", "w+") as log:
+            process, url = self.start("--kv-admission", "through", stderr=log, preexec_fn=small_files)
+            for seed in range(8):
+                complete(url, text(40 + seed))
+            for _ in range(100):
+                if metric(url, "kvist_tier_writing") == 0:
+                    break
+                time.sleep(0.05)
+            self.assertEqual(metric(url, "kvist_tier_writing"), 0)
+            time.sleep(1.5)
+            complete(url, text(50))
+            self.stop(process)
+            log.seek(0)
+            lines = [line for line in log if "KV on drive" in line]
+        self.assertEqual(len(lines), 1, lines)
+        self.assertIn(f"({self.folder}): writing before, read-only now: ", lines[0])
+        self.assertIn("File too large", lines[0])
 
     def test_flags_that_do_not_fit_are_told(self):
         for flags, message in [(("--kv-disk-size", "1GiB"), "--kv-disk-... needs --kv-disk DIR"),
