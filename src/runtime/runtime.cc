@@ -205,6 +205,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
     KVIST_ASSIGN_OR_RETURN(runtime->tiers, OpenTiers(options.tiers, runtime->fingerprint,
                                                      exec::LayoutOf(spec, options.kv_type), runtime->cpu->arena()));
     runtime->populating = std::jthread([&arena = runtime->cpu->arena()](const std::stop_token& stop) {
+      LowerPriority();
       arena.Populate([&] { return !stop.stop_requested(); });
     });
     runtime->engine->SetColdBlocks(runtime->tiers.cold.get(), runtime->tiers.admission.get(),

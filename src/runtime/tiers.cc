@@ -66,9 +66,9 @@ absl::Status WritePrivate(const std::string& path, std::string_view text) {
 }
 
 /// What is not calibrated is a guess; the rate is corrected by what reads take.
-constexpr DiskSpeed::Row kSpeedGuess = {.block_bytes = uint64_t{4} << 20, .depth = 64, .read_bytes_per_s = 1e9};
+constexpr DiskSpeed::Row kSpeedGuess = {.block_bytes = uint64_t{512} << 10, .depth = 64, .read_bytes_per_s = 1e9};
 /// Smaller requests cost more in calls than they save in waiting, and one at a time would keep reads behind writes.
-constexpr uint64_t kRequestBytesMin = uint64_t{1} << 20;
+constexpr uint64_t kRequestBytesMin = uint64_t{512} << 10;
 constexpr uint32_t kDepthMin = 4;
 
 /// How the drive reads best, as `kvist store calibrate` has measured it.
@@ -91,7 +91,7 @@ absl::StatusOr<std::unique_ptr<kv::StoredBlocks>> OpenDrive(const TierOptions& o
   if (!disk.ok()) return Annotate(disk.status(), options.folder);
   absl::StatusOr<std::unique_ptr<kv::BlockStore>> store =
       kv::BlockStore::Open(*std::move(disk), {.size_max = options.disk_bytes,
-                                              .request_bytes = std::max(speed.block_bytes, kRequestBytesMin),
+                                              .read_bytes = std::max(speed.block_bytes, kRequestBytesMin),
                                               .section_bytes = layout.layer_bytes(),
                                               .read_only = options.read_only});
   if (absl::IsUnavailable(store.status())) {
