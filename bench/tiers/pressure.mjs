@@ -1,15 +1,16 @@
 #!/usr/bin/env node
-// Conversations whose texts do not fit into memory together, with and without a drive below it: time to first token, and
-// how much of each turn's prompt was found in memory, came from the drive, or was computed. Prints a line of JSON for
-// each way.
+// Conversations whose texts do not fit into memory together, with and without tiers below it: time to first token from
+// the second turn on, times between tokens, and, from the third turn on, how much of the prompts was found in hot memory,
+// came from cold memory or the drive, or was computed. Prints a line of JSON for each way.
 //
 //   node bench/tiers/pressure.mjs KVIST MODEL --folder DIR [--conversations 8] [--turns 6] [--begin 1024] [--more 256]
-//        [--output 16] [--memory 128MiB] [--at-once 2] [--threads 2] [--vocab 32000] [--admissions none,a5,all]
+//        [--output 16] [--memory 128MiB] [--cold 1GiB] [--drive 8GiB] [--at-once 2] [--threads 2] [--vocab 32000]
+//        [--ways memory,cold,drive,both]
 
 import {rmSync} from "node:fs";
 import {parseArgs} from "node:util";
 import {pseudoText, random} from "../client.mjs";
-import {mean, metric, percentile, start, stop, stream} from "./server.mjs";
+import {gaps, mean, metric, percentile, start, stop, stream, tierFlags} from "./server.mjs";
 
 const {values, positionals} = parseArgs({allowPositionals: true, options: {
     folder: {type: "string"},
@@ -22,7 +23,9 @@ const {values, positionals} = parseArgs({allowPositionals: true, options: {
     "at-once": {type: "string", default: "2"},
     threads: {type: "string", default: "2"},
     vocab: {type: "string", default: "32000"},
-    admissions: {type: "string", default: "none,a5,all"}
+    cold: {type: "string", default: "1GiB"},
+    drive: {type: "string", default: "8GiB"},
+    ways: {type: "string", default: "memory,cold,drive,both"}
 }});
 const [kvist, model] = positionals;
 const [conversations, turns, begin, more, output, atOnce, vocab] =
@@ -40,31 +43,40 @@ for (let turn = 0; turn < turns; ++turn) {
     order.push(...round.map((conversation) => ({conversation, turn})));
 }
 
-for (const admission of values.admissions.split(",")) {
+for (const way of values.ways.split(",")) {
     rmSync(values.folder, {recursive: true, force: true});
-    const disk = admission === "none" ? [] : ["--kv-disk", values.folder, "--kv-disk-size", "8GiB", "--kv-admission", admission];
-    const running = await start(kvist, model, ["-t", values.threads, "--kv-memory", values.memory, ...disk]);
+    const running = await start(kvist, model, ["-t", values.threads, "--kv-memory", values.memory, ...tierFlags(way, values.folder, values)]);
+    const read = async (tier) => metric(running.url, "kvist_tier_read_bytes_total", tier);
     const texts = Array.from({length: conversations}, (_, i) => pseudoText(begin, 10 + i, vocab));
-    const firsts = [], parts = [];
-    let next = 0;
+    const firsts = [], between = [], parts = [];
+    let next = 0, coldBefore = 0, driveBefore = 0, restored = 0;
     const worker = async () => {
         while (next < order.length) {
             const {conversation, turn} = order[next++];
             const prompt = texts[conversation];
+            if (turn === 2 && parts.length === 0 && restored === 0) [coldBefore, driveBefore] = [await read("cold_memory"), await read("drive")];
             const answer = await stream(running.url, prompt, output);
+            between.push(...gaps(answer.times));
             const explained = await (await fetch(`${running.url}/kvist/requests/${answer.id}`)).json();
-            const restored = explained.choices?.[0]?.restored?.tokens ?? 0;
+            const back = explained.choices?.[0]?.restored?.tokens ?? 0;
             if (turn > 0) firsts.push(answer.times[0]);
-            if (turn >= 2) parts.push({memory: answer.cached - restored, restored, computed: prompt.length - answer.cached});
+            if (turn >= 2) {
+                restored += back;
+                parts.push({memory: answer.cached - back, restored: back, computed: prompt.length - answer.cached});
+            }
             texts[conversation] = [...prompt, ...pseudoText(more, 1000 * turn + conversation, vocab)];
         }
     };
     const started = performance.now();
     await Promise.all(Array.from({length: atOnce}, worker));
     const sum = (name) => parts.reduce((all, part) => all + part[name], 0);
-    const tokens = sum("memory") + sum("restored") + sum("computed");
-    console.log(JSON.stringify({admission, seconds: (performance.now() - started) / 1000, ttft_mean_ms: mean(firsts), ttft_p99_ms: percentile(firsts, 0.99),
-        from_memory: sum("memory") / tokens, from_drive: sum("restored") / tokens, computed: sum("computed") / tokens,
-        written_bytes: await metric(running.url, "kvist_tier_written_bytes_total")}));
+    const tokens = sum("memory") + sum("restored") + sum("computed"), known = sum("memory") + sum("restored");
+    const [cold, drive] = [await read("cold_memory") - coldBefore, await read("drive") - driveBefore];
+    const share = cold + drive === 0 ? 0 : cold / (cold + drive);
+    console.log(JSON.stringify({way, seconds: (performance.now() - started) / 1000, ttft_mean_ms: mean(firsts), ttft_p99_ms: percentile(firsts, 0.99),
+        itl_p50_ms: percentile(between, 0.5), itl_p99_ms: percentile(between, 0.99),
+        from_memory: sum("memory") / tokens, from_cold: sum("restored") * share / tokens, from_drive: sum("restored") * (1 - share) / tokens,
+        computed: sum("computed") / tokens, reused_from_ram: known === 0 ? 0 : (sum("memory") + sum("restored") * share) / known,
+        written_bytes: await metric(running.url, "kvist_tier_written_bytes_total", "drive")}));
     await stop(running);
 }

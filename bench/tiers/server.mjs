@@ -42,9 +42,28 @@ export async function stream(url, prompt, maxTokens, onToken = () => {}) {
     return {id, times, text, cached};
 }
 
-export async function metric(url, name) {
+/** @param tier  of the metrics that have one */
+export async function metric(url, name, tier) {
     const text = await (await fetch(`${url}/metrics`)).text();
-    return Number(new RegExp(`^${name}\\S* (\\S+)`, "m").exec(text)?.[1] ?? 0);
+    const labels = tier === undefined ? "\\S*" : `\\{[^}]*tier="${tier}"[^}]*\\}`;
+    return Number(new RegExp(`^${name}${labels} (\\S+)`, "m").exec(text)?.[1] ?? 0);
+}
+
+/** Flags of the tiers below memory by the name of a way. @param room  of cold memory and of the drive */
+export function tierFlags(way, folder, room) {
+    const cold = ["--kv-cold-memory", room.cold], drive = ["--kv-disk", folder, "--kv-disk-size", room.drive];
+    const ways = {
+        memory: [],
+        cold,
+        int8: [...cold, "--kv-cold-codec", "int8"],
+        drive,
+        "drive-all": [...drive, "--kv-admission", "all"],
+        both: [...cold, ...drive],
+        "both-all": [...cold, ...drive, "--kv-admission", "all"],
+        "both-all-unpaced": [...cold, ...drive, "--kv-admission", "all", "--no-kv-pacing"]
+    };
+    if (!(way in ways)) throw new Error(`ways are ${Object.keys(ways).join(", ")}, not ${way}`);
+    return ways[way];
 }
 
 export const gaps = (times) => times.slice(1).map((time, i) => time - times[i]);
