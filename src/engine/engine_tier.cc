@@ -11,6 +11,8 @@ namespace {
 constexpr uint64_t kLoadIds = uint64_t{1} << 63;
 /// A tier is asked what it has done this often; reads are waited for, writes are not.
 constexpr int64_t kLoadTurnNs = 200'000, kStoreTurnNs = 2'000'000;
+/// Stores are waited for, too, so long after somebody was held back by them.
+constexpr int64_t kHurryNs = 50'000'000;
 /// Frames that may be written at once in the smallest pool.
 constexpr uint64_t kStoringMin = 4;
 /// A text that was not worth reading is looked at again this much later, when blocks have left memory since.
@@ -67,8 +69,20 @@ bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, uint32_
   }
   const auto bound = static_cast<uint32_t>(options_.loading_share * memory_.frames_count());
   const bool others_first = loading_ > 0 && loading_ + stored.run.blocks > bound;
-  fetch.wanted = others_first || (stored.run.blocks > memory_.AvailableFrames() && moving());
+  fetch.wanted =
+      others_first || (stored.run.blocks > memory_.AvailableFrames() && moving()) || TakesUndecided(stored.run.blocks);
+  if (fetch.wanted) hurry_until_ = now + kHurryNs;
   return fetch.wanted || Start(request, stored, now);
+}
+
+/// Whether so many frames are not to be had without blocks that nobody has decided about yet; then these are next.
+bool TierMover::TakesUndecided(uint32_t frames) {
+  const uint32_t free = memory_.counts().free;
+  if (!cold_.IsWriting() || frames <= free) return false;
+  std::vector<kv::KvMemory::Storable> undecided;
+  memory_.AppendOldest(frames - free, undecided);
+  if (!undecided.empty()) fetch_frames_ = std::max(fetch_frames_, frames);
+  return !undecided.empty();
 }
 
 bool TierMover::Start(Request& request, const Stored& stored, TimeNs now) {
@@ -135,7 +149,8 @@ std::vector<Fetched> TierMover::TakeFetched() {
 
 TimeNs TierMover::NextTurn(TimeNs now) const {
   if (closed_) return kTimeNever;
-  if (!loads_.empty()) return now + kLoadTurnNs;
+  const bool hurry = cold_.busy() && now < hurry_until_;
+  if (!loads_.empty() || fetch_frames_ > 0 || hurry) return now + kLoadTurnNs;
   return cold_.busy() || !stores_.empty() ? now + kStoreTurnNs : kTimeNever;
 }
 
@@ -157,10 +172,12 @@ bool TierMover::WantsDrive(const kv::KvMemory::Storable& block, bool kept) {
 bool TierMover::StoreAhead(TimeNs now) {
   if (!cold_.IsWriting()) return false;
   const uint32_t room = StoringRoom();
-  const uint32_t ahead =
-      std::max(static_cast<uint32_t>(options_.ahead_share * memory_.frames_count()), options_.ahead_min);
+  const uint32_t ahead = std::max(
+      {static_cast<uint32_t>(options_.ahead_share * memory_.frames_count()), options_.ahead_min, fetch_frames_});
   const uint32_t free = memory_.counts().free;
-  if (room == 0 || free >= ahead) return false;
+  if (room == 0) return false;
+  fetch_frames_ = 0;  // Who still waits says so again.
+  if (free >= ahead) return false;
   std::vector<kv::KvMemory::Storable> blocks;
   memory_.AppendOldest(ahead - free, blocks);
   std::vector<Move> moves;

@@ -75,6 +75,7 @@ class TierMover {
     std::vector<kv::ContentId> ids;  ///< Of the run.
   };
   Stored Find(const Request& request);
+  bool TakesUndecided(uint32_t frames);
   bool Pays(const Stored& stored, const sched::StepCost& cost);
   bool Start(Request& request, const Stored& stored, TimeNs now);
   void FinishLoad(const kv::ColdNews::Load& news, TimeNs now);
@@ -99,6 +100,8 @@ class TierMover {
   absl::flat_hash_map<uint64_t, TenantId> tenants_;  ///< [cache_namespace] whose blocks they are.
   uint64_t next_load_ = 1;
   uint32_t storing_ = 0, loading_ = 0;  ///< Frames.
+  uint32_t fetch_frames_ = 0;           ///< That a fetch waits for, as blocks in them are not decided about.
+  TimeNs hurry_until_{0};
   TierStats stats_;
   kv::ColdNews news_;
   std::vector<Fetched> fetched_;
