@@ -13,6 +13,8 @@ constexpr uint64_t kLoadIds = uint64_t{1} << 63;
 constexpr int64_t kLoadTurnNs = 200'000, kStoreTurnNs = 2'000'000;
 /// Stores are waited for, too, so long after somebody was held back by them.
 constexpr int64_t kHurryNs = 50'000'000;
+/// Of the blocks that would be given up next, so many times as many are decided about as frames are wanted.
+constexpr uint32_t kUneven = 2;
 /// Frames that may be written at once in the smallest pool.
 constexpr uint64_t kStoringMin = 4;
 /// A text that was not worth reading is looked at again this much later, when blocks have left memory since.
@@ -75,12 +77,14 @@ bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, uint32_
   return fetch.wanted || Start(request, stored, now);
 }
 
-/// Whether so many frames are not to be had without blocks that nobody has decided about yet; then these are next.
+/// Whether so many frames are not to be had without blocks that are being stored, or that nobody has decided about yet;
+/// then these are next.
 bool TierMover::TakesUndecided(uint32_t frames) {
-  const uint32_t free = memory_.counts().free;
-  if (!cold_.IsWriting() || frames <= free) return false;
+  const kv::FrameCounts counts = memory_.counts();
+  if (!cold_.IsWriting() || frames <= counts.free) return false;
+  if (counts.storing > 0) return true;
   std::vector<kv::KvMemory::Storable> undecided;
-  memory_.AppendOldest(frames - free, undecided);
+  memory_.AppendOldest(frames - counts.free, undecided);
   if (!undecided.empty()) fetch_frames_ = std::max(fetch_frames_, frames);
   return !undecided.empty();
 }
@@ -179,7 +183,8 @@ bool TierMover::StoreAhead(TimeNs now) {
   fetch_frames_ = 0;  // Who still waits says so again.
   if (free >= ahead) return false;
   std::vector<kv::KvMemory::Storable> blocks;
-  memory_.AppendOldest(ahead - free, blocks);
+  // Frames are taken from buckets by chance, so that some give more of their oldest than others.
+  memory_.AppendOldest(kUneven * (ahead - free), blocks);
   std::vector<Move> moves;
   for (const kv::KvMemory::Storable& block : blocks) {
     if (moves.size() == room) break;
