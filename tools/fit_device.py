@@ -4,8 +4,8 @@
     fit_device.py DEVICE.toml kernels DIR            h100_gemm.csv.gz and the other kernel tables of that folder
     fit_device.py DEVICE.toml profile DIR MODEL TP   dense.csv, per_sequence.csv and attention.csv: latencies by layer
 
-An operation takes latency + max(operations / (peak * compute efficiency), bytes / (bandwidth * memory efficiency)), see
-src/device/device.h. For each latency tried, efficiencies are medians over bins of a factor of 4 in size; the latency with the
+An operation takes latency + the norm of order 3 of operations / (peak * compute efficiency) and bytes / (bandwidth * memory
+efficiency), see src/device/device.h. For each latency tried, efficiencies are medians over bins of a factor of 4 in size; the latency with the
 smallest mean |log(predicted / measured)| wins. Peaks and bandwidth come from the device file. Beside each table stands the
 median and 90th percentile of |predicted / measured - 1| over the rows it was fitted to.
 """
@@ -21,6 +21,7 @@ import tomllib
 MODELS = {"llama-3.1-8b": (4096, 14336, 32, 8, 128, 128256), "qwen3-32b": (5120, 25600, 64, 8, 128, 151936)}
 BIN = 4
 POINTS_MIN = 5  # Of a bin.
+OVERLAP = 3  # Order of the norm, as in src/cost/operation.cc: best of 1.5 to 20 for the products of all three devices.
 CACHED_MOST = 4.0  # Efficiency of passes over what is still in a cache.
 
 
@@ -50,7 +51,8 @@ def fit_curve(points, most):
 def predict(sample, fit, peak, bandwidth):
     flops, size, _ = sample
     latency, compute, memory = fit
-    return latency + 1e6 * max(flops / (peak * curve_at(compute, flops)) if flops else 0, size / (bandwidth * curve_at(memory, size)))
+    parts = (flops / (peak * curve_at(compute, flops)) if flops else 0, size / (bandwidth * curve_at(memory, size)))
+    return latency + 1e6 * sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
 
 
 def fit_samples(samples, peak, bandwidth):

@@ -18,6 +18,8 @@ double AllReduceNs(const device::Link& link, Reduction how, uint32_t devices, do
       return 2.0 * (devices - 1) * (link.latency_ns + bytes / devices / rate);
     case Reduction::kTree:
       return 2.0 * std::bit_width(devices - 1) * (link.latency_ns + bytes / rate);
+    case Reduction::kDoubling:
+      return std::bit_width(devices - 1) * (link.latency_ns + bytes / rate);
     case Reduction::kInSwitch:
       return link.latency_ns + bytes / rate;
   }
@@ -26,8 +28,9 @@ double AllReduceNs(const device::Link& link, Reduction how, uint32_t devices, do
 
 double AllReduceNs(const device::Link& link, uint32_t devices, double bytes) {
   if (link.reduces_in_switch) return AllReduceNs(link, Reduction::kInSwitch, devices, bytes);
-  return std::min(AllReduceNs(link, Reduction::kRing, devices, bytes),
-                  AllReduceNs(link, Reduction::kTree, devices, bytes));
+  const double ring = AllReduceNs(link, Reduction::kRing, devices, bytes);
+  const Reduction other = std::has_single_bit(devices) ? Reduction::kDoubling : Reduction::kTree;
+  return std::min(ring, AllReduceNs(link, other, devices, bytes));
 }
 
 double AllGatherNs(const device::Link& link, uint32_t devices, double bytes_each) {

@@ -15,8 +15,9 @@ namespace kvist::cost {
 double TransferNs(const device::Link& link, double bytes);
 
 /// How a sum over devices is made. Costs for n devices and B bytes each (Thakur, Rabenseifner, Gropp, IJHPCA 2005):
-/// ring: 2 (n - 1) messages of B / n; tree: 2 log2(n) messages of B; in-switch: B once up and down, at the same time.
-enum class Reduction : uint8_t { kRing, kTree, kInSwitch };
+/// ring: 2 (n - 1) messages of B / n; tree: 2 log2(n) messages of B; recursive doubling, of a power of two of devices:
+/// log2(n) messages of B both ways at once; in-switch: B once up and down, at the same time.
+enum class Reduction : uint8_t { kRing, kTree, kDoubling, kInSwitch };
 
 double AllReduceNs(const device::Link& link, Reduction how, uint32_t devices, double bytes);
 /// The fastest that the link has.

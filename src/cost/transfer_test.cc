@@ -24,14 +24,16 @@ TEST(Transfer, ReductionsCostTheirMessages) {
   EXPECT_DOUBLE_EQ(AllReduceNs(link, Reduction::kRing, 8, bytes), 14 * (1000 + whole_ns / 8));
   EXPECT_DOUBLE_EQ(AllReduceNs(link, Reduction::kTree, 8, bytes), 2 * 3 * (1000 + whole_ns));
   EXPECT_DOUBLE_EQ(AllReduceNs(link, Reduction::kTree, 5, bytes), 2 * 3 * (1000 + whole_ns));
+  EXPECT_DOUBLE_EQ(AllReduceNs(link, Reduction::kDoubling, 8, bytes), 3 * (1000 + whole_ns));
   EXPECT_DOUBLE_EQ(AllReduceNs(link, Reduction::kInSwitch, 8, bytes), 1000 + whole_ns);
   EXPECT_EQ(AllReduceNs(link, Reduction::kRing, 1, bytes), 0);
   EXPECT_DOUBLE_EQ(AllGatherNs(link, 4, 5e6), 3 * (1000 + 1e6));
 }
 
-TEST(Transfer, SmallSumsGoByTreeAndLargeOnesByRing) {
+TEST(Transfer, SmallSumsGoInFewStepsAndLargeOnesByRing) {
   device::Link link = Wire();
-  EXPECT_EQ(AllReduceNs(link, 64, 100), AllReduceNs(link, Reduction::kTree, 64, 100));
+  EXPECT_EQ(AllReduceNs(link, 64, 100), AllReduceNs(link, Reduction::kDoubling, 64, 100));
+  EXPECT_EQ(AllReduceNs(link, 48, 100), AllReduceNs(link, Reduction::kTree, 48, 100));
   EXPECT_EQ(AllReduceNs(link, 64, 1e9), AllReduceNs(link, Reduction::kRing, 64, 1e9));
   link.reduces_in_switch = true;
   EXPECT_EQ(AllReduceNs(link, 64, 1e9), AllReduceNs(link, Reduction::kInSwitch, 64, 1e9));

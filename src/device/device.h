@@ -4,9 +4,9 @@
 /// What an accelerator, a link or a drive can do, as plain numbers read from devices/*.toml (device_file.h). Threads:
 /// any. Non-goals: what work costs on it (cost/).
 ///
-/// A processor does a kind of work in latency + max(operations / (peak x efficiency), bytes / (bandwidth x
-/// efficiency)): the roofline of Williams, Waterman, Patterson, CACM 52(4), 2009, with efficiencies that change with
-/// size.
+/// A processor does a kind of work in latency + operations / (peak x efficiency) or bytes / (bandwidth x efficiency),
+/// whichever takes longer: the roofline of Williams, Waterman, Patterson, CACM 52(4), 2009, with efficiencies that
+/// change with size. Where both take about as long it takes somewhat longer than either (cost/operation.cc).
 
 #include <array>
 #include <cstdint>
