@@ -11,7 +11,8 @@ constexpr double kPriorWeight = 0.02;    // Of each price of the prior, in steps
 constexpr double kHuber = 1.5;           // In usual errors.
 constexpr double kUsualErrorMin = 0.02;  // Clocks and caches differ by so much.
 constexpr double kUsualErrorRate = 1.0 / 16, kScaleRate = 1.0 / 32;
-constexpr int kSweeps = 12;  // Starts where the last step ended, so few are enough.
+constexpr double kSettled = 1e-6;  // A sweep that moves no price by more, as a share, is the last one.
+constexpr int kSweeps = 12;        // Starts where the last step ended, so few are enough.
 
 }  // namespace
 
@@ -47,15 +48,23 @@ void StepTimeModel::Observe(const StepWork& work, int64_t step_ns) {
 /// Minimises the sum of squared errors with no price below 0, one price at a time.
 void StepTimeModel::Solve() {
   const double scale = std::exp(log_scale_);
+  Sums sums;
+  for (size_t i = 0; i < kKinds; ++i) {
+    const double prior_weight = kPriorWeight / (prior_.ns[i] * prior_.ns[i]);
+    sums.b[i] = with_prompts_.b[i] + decodes_.b[i] + prior_weight * prior_.ns[i] * scale;
+    for (size_t j = 0; j < kKinds; ++j) sums.a[i][j] = with_prompts_.a[i][j] + decodes_.a[i][j];
+    sums.a[i][i] += prior_weight;
+  }
   for (int sweep = 0; sweep < kSweeps; ++sweep) {
+    bool settled = true;
     for (size_t i = 0; i < kKinds; ++i) {
-      const double prior_weight = kPriorWeight / (prior_.ns[i] * prior_.ns[i]);
-      double rest = with_prompts_.b[i] + decodes_.b[i] + prior_weight * prior_.ns[i] * scale;
-      for (size_t j = 0; j < kKinds; ++j) {
-        if (j != i) rest -= (with_prompts_.a[i][j] + decodes_.a[i][j]) * cost_.ns[j];
-      }
-      cost_.ns[i] = std::max(0.0, rest / (with_prompts_.a[i][i] + decodes_.a[i][i] + prior_weight));
+      double rest = sums.b[i];
+      for (size_t j = 0; j < kKinds; ++j) rest -= j == i ? 0 : sums.a[i][j] * cost_.ns[j];
+      const double ns = std::max(0.0, rest / sums.a[i][i]);
+      settled = settled && std::abs(ns - cost_.ns[i]) <= kSettled * ns;
+      cost_.ns[i] = ns;
     }
+    if (settled) return;
   }
 }
 
