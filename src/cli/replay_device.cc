@@ -1,5 +1,6 @@
 #include "cli/replay_device.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -24,9 +25,10 @@ boost::json::object TotalsJson(const lab::DeviceReplayResult& result) {
   const cost::StepCost& cost = result.totals.cost;
   const double busy_ns = std::max(cost.ns(), 1.0);
   return {{"steps", result.totals.steps},
+          {"tokens", result.totals.tokens},
           {"busy_s", cost.ns() * 1e-9},
           {"joules", cost.joules},
-          {"preemptions", result.stats.preemptions},
+          {"preemptions", result.preemptions},
           {"share_of_busy",
            {{"matmul", cost.matmul_ns / busy_ns},
             {"attention", cost.attention_ns / busy_ns},
@@ -50,6 +52,11 @@ void Print(const ReplayDeviceFlags& flags, const lab::DeviceReplayResult& result
     out["running_max"] = report.summary.running_max;
     out["kv_blocks"] = blocks;
     out["emulation"] = TotalsJson(result);
+    if (flags.replicas > 1) {
+      const auto [least, most] = std::ranges::minmax(result.busy_s);
+      out["replicas"] = {
+          {"count", flags.replicas}, {"route", flags.route}, {"busy_s_min", least}, {"busy_s_max", most}};
+    }
     if (result.profile_asked > 0) {
       out["outside_profile_share"] =
           static_cast<double>(result.profile_outside) / static_cast<double>(result.profile_asked);
@@ -60,7 +67,7 @@ void Print(const ReplayDeviceFlags& flags, const lab::DeviceReplayResult& result
   fmt::print("{}", lab::LoadTable(report));
   const cost::StepCost& cost = result.totals.cost;
   fmt::print("\n{} steps, the device busy for {:.1f} s, {:.0f} kJ; {} KV blocks, {} preemptions\n", result.totals.steps,
-             cost.ns() * 1e-9, cost.joules * 1e-3, blocks, result.stats.preemptions);
+             cost.ns() * 1e-9, cost.joules * 1e-3, blocks, result.preemptions);
   fmt::print(
       "of busy time: matmul {:.1f} %, attention {:.1f} %, experts {:.1f} %, other {:.1f} %, links {:.1f} %, "
       "host {:.1f} %\n",
@@ -93,6 +100,19 @@ void AddReplayDeviceFlags(CLI::App& command, ReplayDeviceFlags& flags) {
       ->transform(WholeNumber(0, 1 << 14));
   command.add_option("--requests", flags.requests, "With --device: the first so many of the trace; 0 = all")
       ->transform(WholeNumber(0, kCountMax));
+  command
+      .add_option("--replicas", flags.replicas,
+                  "With --device: so many of the model, each on devices of its own, behind a router")
+      ->transform(WholeNumber(1, 4096))
+      ->capture_default_str();
+  command.add_option("--route", flags.route, "With --replicas: how requests are dealt out")
+      ->check(CLI::IsMember({"round-robin", "least-loaded"}))
+      ->capture_default_str();
+  command
+      .add_option("--copies", flags.copies,
+                  "With --device: each request so many times, shifted by parts of the trace's span")
+      ->transform(WholeNumber(1, 4096))
+      ->capture_default_str();
   command.add_flag("--no-cache", flags.no_reuse, "With --device: keep nothing of finished requests");
   command.add_flag("--plan-behind", flags.plan_behind,
                    "With --device: a step is planned when the one before has ended, not while it runs");
@@ -103,6 +123,7 @@ absl::Status ReplayDevice(const ReplayDeviceFlags& flags, const std::vector<std:
                           bool json) {
   KVIST_ASSIGN_OR_RETURN(workload::Trace trace, workload::LoadTraces(traces));
   if (flags.requests > 0 && flags.requests < trace.requests.size()) trace.requests.resize(flags.requests);
+  if (flags.copies > 1) trace = lab::CopiesOf(trace, flags.copies);
   KVIST_ASSIGN_OR_RETURN(const std::string model_path, ResolveModel(""));
   KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(model_path));
   KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<const Tokenizer> tokenizer, Tokenizer::FromGguf(*file));
@@ -121,7 +142,10 @@ absl::Status ReplayDevice(const ReplayDeviceFlags& flags, const std::vector<std:
                                               .reuse = !flags.no_reuse,
                                               .plan_ahead = !flags.plan_behind,
                                               .concurrency = flags.concurrency,
-                                              .real_time = flags.real_time}));
+                                              .real_time = flags.real_time,
+                                              .replicas = flags.replicas,
+                                              .routing = flags.route == "round-robin" ? lab::Routing::kRoundRobin
+                                                                                      : lab::Routing::kLeastLoaded}));
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
   Print(flags, result, blocks, wall.count(), json);
   return FlushOutput();

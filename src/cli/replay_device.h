@@ -18,6 +18,8 @@ struct ReplayDeviceFlags {
   std::string policy = "chunked";
   uint32_t tokens_per_step_max = 8192, requests_max = 256;
   uint32_t concurrency = 0, requests = 0;  ///< 0 = by the trace's times; all of it.
+  uint32_t replicas = 1, copies = 1;
+  std::string route = "least-loaded";
   bool real_time = false, no_reuse = false, plan_behind = false;
 };
 

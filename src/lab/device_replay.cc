@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <thread>
 
+#include "base/prng.h"
 #include "base/status.h"
 #include "engine/request_trace.h"
 #include "lab/virtual_engine.h"
@@ -63,33 +65,24 @@ class Records {
   DeviceReplayResult result_;
 };
 
-/// In virtual time.
-class VirtualRun {
+/// One engine on its devices, in virtual time.
+class Replica {
  public:
-  VirtualRun(const Tokenizer& tokenizer, const workload::Trace& trace, const DeviceReplayOptions& options)
-      : trace_(trace),
-        vocab_size_(tokenizer.vocab_size()),
-        concurrency_(options.concurrency),
-        records_(trace),
-        world_(tokenizer, WorldOf(options)) {}
+  Replica(const Tokenizer& tokenizer, const DeviceReplayOptions& options) : world_(tokenizer, WorldOf(options)) {}
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
 
-  DeviceReplayResult Run() {
-    if (concurrency_ > 0) {
-      while (next_ < std::min<size_t>(concurrency_, trace_.requests.size())) Submit(0);
+  engine::Engine& engine() { return world_.engine(); }
+  const exec::EmulatedExecutor& executor() const { return *executor_; }
+  int64_t now_ns() const { return world_.now_ns(); }
+
+  /// Lets happen what does before an instant; INT64_MAX = all.
+  void AdvanceTo(int64_t ns) {
+    while (world_.now_ns() < ns && world_.Advance(ns)) {
     }
-    do {
-      if (concurrency_ > 0) continue;
-      for (; next_ < trace_.requests.size() && ArrivalNs(next_) <= world_.now_ns();) Submit(Seconds(ArrivalNs(next_)));
-    } while (world_.Advance(concurrency_ == 0 && next_ < trace_.requests.size() ? ArrivalNs(next_) : INT64_MAX));
-    DeviceReplayResult& result = records_.result();
-    result.stats = world_.engine().Stats();
-    result.totals = executor_->totals();
-    if (const auto& profile = executor_->model().options().profile) {
-      result.profile_asked = profile->asked();
-      result.profile_outside = profile->outside();
-    }
-    return std::move(result);
   }
+
+  uint64_t under_way = 0;
 
  private:
   VirtualEngineOptions WorldOf(const DeviceReplayOptions& options) {
@@ -99,6 +92,7 @@ class VirtualRun {
         .blocks = options.blocks,
         .requests_max = options.requests_max,
         .tokens_per_step_max = options.tokens_per_step_max,
+        .buckets = 1,  // Exact order of use, as engines with one list of free blocks have it.
         .reuse = options.reuse};
     world.make_executor = [this, &options](const step::ExecutorLimits& limits, TokenId letter, const Clock& clock) {
       auto executor = std::make_unique<exec::EmulatedExecutor>(
@@ -111,26 +105,76 @@ class VirtualRun {
     return world;
   }
 
-  int64_t ArrivalNs(size_t index) const { return static_cast<int64_t>(trace_.requests[index].at_s * 1e9); }
+  exec::EmulatedExecutor* executor_ = nullptr;  ///< Of world_.
+  VirtualEngine world_;
+};
 
-  void Submit(double due_s) {
+/// In virtual time.
+class VirtualRun {
+ public:
+  VirtualRun(const Tokenizer& tokenizer, const workload::Trace& trace, const DeviceReplayOptions& options)
+      : trace_(trace),
+        vocab_size_(tokenizer.vocab_size()),
+        concurrency_(options.concurrency),
+        routing_(options.routing),
+        records_(trace) {
+    for (uint32_t i = 0; i < options.replicas; ++i) replicas_.push_back(std::make_unique<Replica>(tokenizer, options));
+  }
+
+  DeviceReplayResult Run() {
+    const size_t at_once = std::min<size_t>(concurrency_, trace_.requests.size());
+    while (next_ < at_once) Submit(*replicas_.front(), 0);
+    while (concurrency_ == 0 && next_ < trace_.requests.size()) {
+      const auto at_ns = static_cast<int64_t>(trace_.requests[next_].at_s * 1e9);
+      for (const auto& replica : replicas_) replica->AdvanceTo(at_ns);
+      Submit(Route(), Seconds(at_ns));
+    }
+    DeviceReplayResult& result = records_.result();
+    for (const auto& replica : replicas_) {
+      replica->AdvanceTo(INT64_MAX);
+      const exec::EmulatedTotals& totals = replica->executor().totals();
+      result.totals.steps += totals.steps;
+      result.totals.tokens += totals.tokens;
+      result.totals.cost += totals.cost;
+      result.busy_s.push_back(totals.cost.ns() * 1e-9);
+      result.preemptions += replica->engine().Stats().preemptions;
+      if (const auto& profile = replica->executor().model().options().profile) {
+        result.profile_asked += profile->asked();
+        result.profile_outside += profile->outside();
+      }
+    }
+    result.stats = replicas_.front()->engine().Stats();
+    return std::move(result);
+  }
+
+ private:
+  Replica& Route() {
+    if (routing_ == Routing::kRoundRobin) return *replicas_[next_ % replicas_.size()];
+    return **std::ranges::min_element(replicas_, {}, [](const auto& replica) { return replica->under_way; });
+  }
+
+  void Submit(Replica& replica, double due_s) {
     const size_t index = next_++;
     records_.Begin(index, due_s);
-    world_.engine().Submit(RequestOf(trace_, index, vocab_size_), [this, index](engine::GenerationEvent&& event) {
-      const bool failed = event.finish == engine::FinishReason::kError;
-      const double now_s = Seconds(failed ? world_.now_ns() : executor_->last_finished_at().value);
-      records_.See(index, event, now_s);
-      const bool ended = event.finish != engine::FinishReason::kNone;
-      if (ended && concurrency_ > 0 && next_ < trace_.requests.size()) Submit(now_s);
-    });
+    ++replica.under_way;
+    replica.engine().Submit(
+        RequestOf(trace_, index, vocab_size_), [this, &replica, index](engine::GenerationEvent&& event) {
+          const bool failed = event.finish == engine::FinishReason::kError;
+          const TimeNs now = failed ? TimeNs{replica.now_ns()} : replica.executor().last_finished_at();
+          records_.See(index, event, Seconds(now.value));
+          if (event.finish == engine::FinishReason::kNone) return;
+          --replica.under_way;
+          const bool more = concurrency_ > 0 && next_ < trace_.requests.size();
+          if (more) Submit(replica, Seconds(now.value));
+        });
   }
 
   const workload::Trace& trace_;
   const uint32_t vocab_size_, concurrency_;
+  const Routing routing_;
   Records records_;
   size_t next_ = 0;
-  exec::EmulatedExecutor* executor_ = nullptr;  ///< Of world_.
-  VirtualEngine world_;
+  std::vector<std::unique_ptr<Replica>> replicas_;
 };
 
 /// In real time: requests are sent at their times, the engine runs on its own thread.
@@ -181,10 +225,30 @@ DeviceReplayResult RunInRealTime(const Tokenizer& tokenizer, const workload::Tra
   DeviceReplayResult& result = records.result();
   result.stats = engine.Stats();
   result.totals = executor.totals();
+  result.busy_s = {result.totals.cost.ns() * 1e-9};
+  result.preemptions = result.stats.preemptions;
   return std::move(result);
 }
 
 }  // namespace
+
+workload::Trace CopiesOf(const workload::Trace& trace, uint32_t copies) {
+  workload::Trace out{.block_tokens = trace.block_tokens, .requests = {}};
+  if (trace.requests.empty()) return out;
+  out.requests.reserve(trace.requests.size() * copies);
+  const double span_s = trace.requests.back().at_s;
+  for (uint32_t copy = 0; copy < copies; ++copy) {
+    for (const workload::TraceRequest& request : trace.requests) {
+      workload::TraceRequest& placed = out.requests.emplace_back(request);
+      placed.at_s += span_s * copy / copies;
+      if (placed.at_s > span_s) placed.at_s -= span_s;
+      // Each crowd has texts of its own.
+      for (uint64_t& hash : placed.block_hashes) hash = Mix64(hash ^ Mix64(copy));
+    }
+  }
+  std::ranges::stable_sort(out.requests, {}, &workload::TraceRequest::at_s);
+  return out;
+}
 
 absl::StatusOr<DeviceReplayResult> ReplayOnDevice(const Tokenizer& tokenizer, const workload::Trace& trace,
                                                   const DeviceReplayOptions& options) {
@@ -193,6 +257,10 @@ absl::StatusOr<DeviceReplayResult> ReplayOnDevice(const Tokenizer& tokenizer, co
   }
   if (options.blocks < 2) {
     return absl::InvalidArgumentError(Cat("KV memory of ", options.blocks, " blocks; at least 2 are needed"));
+  }
+  if (options.replicas == 0 || (options.replicas > 1 && (options.real_time || options.concurrency > 0))) {
+    return absl::InvalidArgumentError(
+        Cat(options.replicas, " replicas: one or more, and in a closed loop or in real time just one"));
   }
   if (options.real_time) return RunInRealTime(tokenizer, trace, options);
   return VirtualRun(tokenizer, trace, options).Run();

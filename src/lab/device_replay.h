@@ -2,8 +2,9 @@
 
 /// @file
 /// Recorded requests through the engine on an emulated device (exec/emulated): when each had its tokens. In virtual
-/// time the same inputs give the same bytes; in real time the device sleeps. Threads: none shared. Non-goals: HTTP
-/// (bench-serve), several workers.
+/// time the same inputs give the same bytes; in real time the device sleeps. A cluster is several independent replicas
+/// behind a router that knows how many requests each has under way. Threads: none shared. Non-goals: HTTP
+/// (bench-serve), workers that fail or share caches (world.h).
 
 #include <cstdint>
 #include <functional>
@@ -21,6 +22,9 @@
 
 namespace kvist::lab {
 
+/// Which replica a request goes to: each in turn, or the one with the fewest under way, of these the first.
+enum class Routing : uint8_t { kRoundRobin, kLeastLoaded };
+
 struct DeviceReplayOptions {
   cost::StepModel model;
   std::string_view policy = "chunked";
@@ -31,19 +35,28 @@ struct DeviceReplayOptions {
   bool plan_ahead = true;    ///< EmulatedOptions::plan_ahead; not in real time.
   uint32_t concurrency = 0;  ///< So many requests are always under way, whatever the trace's times; 0 = by its times.
   bool real_time = false;
+  uint32_t replicas =
+      1;  ///< Of the model, each on devices of its own; more than one only in virtual time, by the trace.
+  Routing routing = Routing::kLeastLoaded;
 };
+
+/// Every request `copies` times, as from so many independent crowds: each copy is shifted by another part of the
+/// trace's span, and goes round its end. In order of time.
+workload::Trace CopiesOf(const workload::Trace& trace, uint32_t copies);
 
 struct DeviceReplayResult {
   std::vector<LoadRecord> records;  ///< In order of the trace; all times in seconds since its start.
   std::vector<double> queued_s;     ///< Of each: from its arrival until it was first part of a step's plan.
   double duration_s = 0;
-  engine::EngineStats stats;
-  exec::EmulatedTotals totals;
+  engine::EngineStats stats;                        ///< Of the first replica.
+  exec::EmulatedTotals totals;                      ///< Of all replicas.
+  uint64_t preemptions = 0;                         ///< The same.
+  std::vector<double> busy_s;                       ///< Of each replica.
   uint64_t profile_asked = 0, profile_outside = 0;  ///< Of a profile: loads, and those beyond what was measured.
 };
 
-/// Requests of no input or output tokens count as one of each. Errors: InvalidArgument for an unknown policy, or memory
-/// of less than two blocks.
+/// Requests of no input or output tokens count as one of each. Errors: InvalidArgument for an unknown policy, memory of
+/// less than two blocks, or replicas in a closed loop or in real time.
 absl::StatusOr<DeviceReplayResult> ReplayOnDevice(const Tokenizer& tokenizer, const workload::Trace& trace,
                                                   const DeviceReplayOptions& options);
 

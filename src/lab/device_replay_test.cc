@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 
 #include "device/device_file.h"
@@ -71,6 +72,57 @@ TEST(DeviceReplay, IsTheSameEachTimeAndNotTheSameOnAnotherDevice) {
   const std::vector<double> l4 = times(Options("l4"));
   ASSERT_EQ(l4.size(), h100.size());
   EXPECT_GT(l4.back(), h100.back());
+}
+
+TEST(DeviceReplay, ReplicasAreAsFastAsOneOfEachPart) {
+  const workload::Trace trace = TraceOf(120, 0.01, 1500, 40);
+  DeviceReplayOptions options = Options();
+  options.replicas = 4;
+  options.routing = Routing::kRoundRobin;
+  const DeviceReplayResult together = *ReplayOnDevice(SmallTokenizer(), trace, options);
+  ASSERT_EQ(together.busy_s.size(), 4u);
+  options.replicas = 1;
+  uint64_t steps = 0;
+  for (uint32_t part = 0; part < 4; ++part) {
+    workload::Trace own;
+    for (uint32_t i = part; i < trace.requests.size(); i += 4) own.requests.push_back(trace.requests[i]);
+    const DeviceReplayResult alone = *ReplayOnDevice(SmallTokenizer(), own, options);
+    steps += alone.totals.steps;
+    EXPECT_DOUBLE_EQ(alone.busy_s.front(), together.busy_s[part]);
+    for (size_t i = 0; i < own.requests.size(); ++i) {
+      EXPECT_EQ(alone.records[i].text_s, together.records[part + 4 * i].text_s) << part << " " << i;
+    }
+  }
+  EXPECT_EQ(together.totals.steps, steps);
+}
+
+TEST(DeviceReplay, TheLeastLoadedReplicaSparesThoseBehindLongRequests) {
+  workload::Trace trace = TraceOf(240, 0.05, 500, 30);
+  for (size_t i = 0; i < trace.requests.size(); i += 4) trace.requests[i].output_tokens = 800;  // All in one turn.
+  DeviceReplayOptions options = Options();
+  options.replicas = 4;
+  const auto mean_e2e = [&](Routing routing) {
+    options.routing = routing;
+    const DeviceReplayResult result = *ReplayOnDevice(SmallTokenizer(), trace, options);
+    return SummariseLoad(result.records, 0, {}, result.duration_s).all.e2e_s.mean;
+  };
+  EXPECT_LT(mean_e2e(Routing::kLeastLoaded), mean_e2e(Routing::kRoundRobin));
+  options.concurrency = 4;
+  EXPECT_EQ(ReplayOnDevice(SmallTokenizer(), trace, options).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(DeviceReplay, CopiesAreCrowdsOfTheirOwnInTheSameSpan) {
+  workload::Trace trace = TraceOf(10, 1, 100, 5);
+  trace.block_tokens = 16;
+  for (workload::TraceRequest& request : trace.requests) request.block_hashes = {7};
+  const workload::Trace copies = CopiesOf(trace, 3);
+  ASSERT_EQ(copies.requests.size(), 30u);
+  EXPECT_TRUE(std::ranges::is_sorted(copies.requests, {}, &workload::TraceRequest::at_s));
+  EXPECT_LE(copies.requests.back().at_s, trace.requests.back().at_s);
+  std::map<uint64_t, int> crowds;
+  for (const workload::TraceRequest& request : copies.requests) ++crowds[request.block_hashes.front()];
+  EXPECT_EQ(crowds.size(), 3u);
+  for (const auto& [hash, count] : crowds) EXPECT_EQ(count, 10) << hash;
 }
 
 TEST(DeviceReplay, AFasterDeviceAnswersSoonerAndALoadedOneQueues) {

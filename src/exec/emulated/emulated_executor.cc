@@ -152,13 +152,16 @@ absl::Status EmulatedExecutor::Submit(step::StepPlan&& plan) {
   result.id = plan.id;
   FillOutputs(plan, result);
   result.started_at = std::max(clock_.Now(), device_free_at_);
-  result.finished_at = result.started_at + std::max<int64_t>(static_cast<int64_t>(cost.ns()), 1);
+  // In real time the host's part passes by itself.
+  const double ns = cost.ns() - (options_.real_time ? cost.host_ns : 0);
+  result.finished_at = result.started_at + std::max<int64_t>(static_cast<int64_t>(ns), 1);
   result.bytes_moved = static_cast<uint64_t>(cost.bytes);
   result.kv_bytes_read = static_cast<uint64_t>((load.decode_keys + load.prompt_keys) * model_.kv_bytes_per_token());
   result.plan = std::move(plan);
   device_free_at_ = result.finished_at;
   ready_at_ = options_.plan_ahead ? result.started_at : result.finished_at;
   ++totals_.steps;
+  totals_.tokens += load.tokens;
   totals_.cost += cost;
   if (!options_.real_time) return absl::OkStatus();
   {

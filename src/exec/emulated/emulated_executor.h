@@ -23,7 +23,8 @@ namespace kvist::exec {
 struct EmulatedOptions {
   step::ExecutorLimits limits;
   SyntheticTokens tokens;
-  /// A timer calls the wake function. For real clocks; a virtual one is advanced by whoever owns it.
+  /// A timer calls the wake function, and a step takes what it does without the host, whose part this process has
+  /// itself. For real clocks; a virtual one is advanced by whoever owns it.
   bool real_time = false;
   /// A step comes back when it starts, with the instant at which it will end: the next one is planned while it runs, as
   /// servers of GPUs with asynchronous scheduling do. Only for replays, which read the instants of results.
@@ -33,6 +34,7 @@ struct EmulatedOptions {
 /// Sums since the start.
 struct EmulatedTotals {
   uint64_t steps = 0;
+  uint64_t tokens = 0;  ///< Rows, those of contexts that were computed again included.
   cost::StepCost cost;  ///< Of them all.
 };
 
