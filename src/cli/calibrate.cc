@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include <fmt/format.h>
@@ -35,7 +36,8 @@ constexpr uint32_t kHeldOut = 200;
 struct CalibrateFlags {
   ModelFlags model;
   DeviceFlags device;
-  std::string output, like;
+  std::string output, like, steps;
+  uint32_t decodes_max = 16, context_max = 2048;
   uint32_t samples = 10;
   uint64_t seed = 1;
   bool json = false;
@@ -44,8 +46,29 @@ struct CalibrateFlags {
 struct Outcome {
   cost::Calibration calibration;
   size_t samples = 0;
+  boost::json::array steps;  ///< Of the samples: what was measured, and what the calibrated device makes of it.
   double held_out_before = -1, held_out_after = -1;  ///< -1 = there were none.
 };
+
+/// Writes steps.csv of cost::Profile.
+absl::Status MeasureProfile(const CalibrateFlags& flags, runtime::Runtime& runtime, StatusLine& line) {
+  constexpr uint32_t kRounds = 3;
+  const step::ExecutorLimits& limits = runtime.executor->Limits();
+  std::vector<lab::MeasuredStep> steps = lab::StepGrid(limits, flags.decodes_max, flags.context_max);
+  lab::SpeedOptions options{.repetitions = kRounds};
+  options.progress = [&](std::string_view name, uint32_t round) {
+    line.Show(fmt::format("{}, round {} of {}", name, round, kRounds));
+    return !Interrupted();
+  };
+  KVIST_RETURN_IF_ERROR(lab::MeasureSteps(*runtime.executor, *runtime.memory, runtime.clock, options, steps));
+  std::string text = "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n";
+  for (const lab::MeasuredStep& step : steps) {
+    text += fmt::format("{},{},{},{},{:.2f}\n", step.chunk, step.before, step.decodes, step.view, step.seconds * 1e6);
+  }
+  std::error_code error;
+  std::filesystem::create_directories(flags.steps, error);
+  return WriteTextFile(flags.steps + "/steps.csv", text);
+}
 
 absl::StatusOr<Outcome> CalibrateMachine(CalibrateFlags& flags) {
   flags.model.runtime.reuse = false;
@@ -75,11 +98,23 @@ absl::StatusOr<Outcome> CalibrateMachine(CalibrateFlags& flags) {
   };
   KVIST_ASSIGN_OR_RETURN(const std::vector<lab::Speed> measured,
                          lab::MeasureSpeed(*runtime->executor, *runtime->memory, runtime->clock, speeds));
+  if (!flags.steps.empty()) KVIST_RETURN_IF_ERROR(MeasureProfile(flags, *runtime, line));
   const cost::StepModelOptions guess{
       .device = lab::GuessOf(facts), .shape = lab::ShapeOf(model), .weights = lab::WeightsOf(model)};
   const std::vector<cost::StepSample> samples =
       lab::SamplesOf(measured, limits.tokens_per_step_max, guess.shape.window);
-  return Outcome{.calibration = cost::Calibrate(guess, samples), .samples = samples.size()};
+  Outcome outcome{.calibration = cost::Calibrate(guess, samples), .samples = samples.size(), .steps = {}};
+  cost::StepModelOptions calibrated = guess;
+  calibrated.device = outcome.calibration.device;
+  KVIST_ASSIGN_OR_RETURN(cost::StepModel step_model, cost::StepModel::Create(std::move(calibrated)));
+  for (const cost::StepSample& sample : samples) {
+    outcome.steps.push_back({{"tokens", sample.load.tokens},
+                             {"requests", sample.load.requests},
+                             {"keys", sample.load.decode_keys + sample.load.prompt_keys},
+                             {"measured_us", sample.ns * 1e-3},
+                             {"predicted_us", step_model.Cost(sample.load).ns() * 1e-3}});
+  }
+  return outcome;
 }
 
 /// Loads over the range that a server sees, the same for the same draw.
@@ -120,7 +155,7 @@ absl::StatusOr<Outcome> CalibrateProfile(const CalibrateFlags& flags) {
     return samples;
   };
   const std::vector<cost::StepSample> held_out = draw(kHeldOut), samples = draw(flags.samples);
-  Outcome outcome{.calibration = cost::Calibrate(guess.options(), samples), .samples = samples.size()};
+  Outcome outcome{.calibration = cost::Calibrate(guess.options(), samples), .samples = samples.size(), .steps = {}};
   cost::StepModelOptions options = guess.options();
   options.device = outcome.calibration.device;
   KVIST_ASSIGN_OR_RETURN(cost::StepModel calibrated, cost::StepModel::Create(std::move(options)));
@@ -145,7 +180,8 @@ absl::Status RunCalibrate(CalibrateFlags& flags) {
   if (flags.json) {
     boost::json::object out = {{"samples", outcome.samples},
                                {"error_before", calibration.error_before},
-                               {"error_after", calibration.error_after}};
+                               {"error_after", calibration.error_after},
+                               {"steps", outcome.steps}};
     if (outcome.held_out_before >= 0) {
       out["held_out"] = {
           {"steps", kHeldOut}, {"error_before", outcome.held_out_before}, {"error_after", outcome.held_out_after}};
@@ -171,6 +207,14 @@ void AddCalibrate(CLI::App& app, int& exit_code) {
   command->add_option("MODEL", flags->model.model, "GGUF file or the name of a fetched model; else the default model");
   AddModelFlags(*command, flags->model);
   command->add_option("-o,--output", flags->output, "Device file to write");
+  command->add_option("--steps", flags->steps,
+                      "Folder for steps.csv: measured times of whole steps of this model, a --profile of this machine");
+  command->add_option("--decodes", flags->decodes_max, "With --steps: single tokens side by side, at most")
+      ->transform(WholeNumber(1, 256))
+      ->capture_default_str();
+  command->add_option("--context", flags->context_max, "With --steps: tokens of contexts, at most")
+      ->transform(WholeNumber(64, 1 << 17))
+      ->capture_default_str();
   AddDeviceFlags(*command, flags->device, "--model-shape");
   command->add_option(
       "--like", flags->like,

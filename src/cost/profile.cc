@@ -73,7 +73,7 @@ double LatencyGrid::Between(const Node& node, const Place& place, size_t axis, b
   const auto above = node.next.lower_bound(count);
   if (above == node.next.end()) {
     const auto& [last, part] = *node.next.rbegin();
-    outside = true;
+    outside = outside || last > 0;  // Where there are no prompts, or no single tokens, their contexts do not matter.
     return Between(part, place, axis + 1, outside) * (last > 0 ? count / last : 1);
   }
   if (above == node.next.begin() || above->first == count) return Between(above->second, place, axis + 1, outside);
@@ -91,18 +91,26 @@ absl::StatusOr<Profile> Profile::Load(const std::string& folder) {
     profile.lines_[std::string(fields[0])].Add(count, us * kMicro);
     return true;
   };
+  const auto grid = [](LatencyGrid& to) {
+    return [&to](const std::vector<std::string_view>& fields) {
+      LatencyGrid::Place place;
+      double us = 0;
+      for (size_t i = 0; i < 4; ++i) {
+        if (!ParseNumber(fields[i], place[i])) return false;
+      }
+      if (!ParseNumber(fields[4], us)) return false;
+      to.Add(place, us * kMicro);
+      return true;
+    };
+  };
+  if (const absl::Status steps = ReadCsv(folder + "/steps.csv", 5, grid(profile.steps_)); !absl::IsNotFound(steps)) {
+    KVIST_RETURN_IF_ERROR(steps);
+    if (profile.steps_.empty()) return absl::InvalidArgumentError(Cat(folder, ": steps.csv has no steps"));
+    return profile;
+  }
   KVIST_RETURN_IF_ERROR(ReadCsv(folder + "/dense.csv", 3, line));
   KVIST_RETURN_IF_ERROR(ReadCsv(folder + "/per_sequence.csv", 3, line));
-  KVIST_RETURN_IF_ERROR(ReadCsv(folder + "/attention.csv", 5, [&](const std::vector<std::string_view>& fields) {
-    LatencyGrid::Place place;
-    double us = 0;
-    for (size_t i = 0; i < 4; ++i) {
-      if (!ParseNumber(fields[i], place[i])) return false;
-    }
-    if (!ParseNumber(fields[4], us)) return false;
-    profile.attention_.Add(place, us * kMicro);
-    return true;
-  }));
+  KVIST_RETURN_IF_ERROR(ReadCsv(folder + "/attention.csv", 5, grid(profile.attention_)));
   for (const char* needed : {"qkv_proj", "o_proj", "gate_up_proj", "down_proj", "layernorm", "lm_head"}) {
     if (profile.Line(needed).empty()) return absl::InvalidArgumentError(Cat(folder, ": no latencies of ", needed));
   }
@@ -131,7 +139,7 @@ double Profile::OnceNs(double tokens) const {
   return Line("embedding").At(tokens) + Line("final_layernorm").At(tokens);
 }
 
-double Profile::AttentionNs(const AttentionLoad& load) const {
+double Profile::At(const LatencyGrid& grid, const AttentionLoad& load) const {
   // Several prompts of a step are asked for as one that has as many tokens and as many pairs.
   double chunk = load.prompt_tokens, before = 0;
   if (chunk > 0) {
@@ -144,7 +152,7 @@ double Profile::AttentionNs(const AttentionLoad& load) const {
   const double view = load.decodes > 0 ? load.decode_keys / load.decodes : 0;
   const LatencyGrid::Place place = {chunk, before, load.decodes, view};
   bool outside = false;
-  const double ns = attention_.At(place, outside);
+  const double ns = grid.At(place, outside);
   ++asked_;
   if (outside) ++outside_;
   return ns;

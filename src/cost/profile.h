@@ -4,7 +4,8 @@
 /// Measured latencies of one model on one device by kind of layer, read from CSV tables: dense.csv (layer, tokens,
 /// time_us), per_sequence.csv (layer, sequences, time_us) and attention.csv (prefill_chunk, kv_prefill, n_decode,
 /// kv_decode, time_us), as published profiles of serving simulators have them. Between rows values are interpolated
-/// linearly; outside they are extended in proportion, which is counted. Threads: one.
+/// linearly; outside they are extended in proportion, which is counted. A folder with steps.csv (the columns of
+/// attention.csv) has times of whole steps instead, as `kvist calibrate --steps` writes them. Threads: one.
 
 #include <array>
 #include <cstdint>
@@ -67,17 +68,22 @@ class Profile {
   double OnceNs(double tokens) const;         ///< Of a step: embedding, last norm.
   double HeadNs(double rows) const { return Line("lm_head").At(rows); }
   double SamplerNs(double rows) const { return Line("sampler").At(rows); }
-  double AttentionNs(const AttentionLoad& load) const;
+  double AttentionNs(const AttentionLoad& load) const { return At(attention_, load); }
 
-  /// Loads that lay outside of what was measured, of all that AttentionNs was asked for.
+  /// It has times of whole steps, and of nothing else.
+  bool has_steps() const { return !steps_.empty(); }
+  double StepNs(const AttentionLoad& load) const { return At(steps_, load); }
+
+  /// Loads that lay outside of what was measured, of all that AttentionNs or StepNs was asked for.
   uint64_t outside() const { return outside_; }
   uint64_t asked() const { return asked_; }
 
  private:
   const LatencyLine& Line(const std::string& name) const;
+  double At(const LatencyGrid& grid, const AttentionLoad& load) const;
 
   std::map<std::string, LatencyLine, std::less<>> lines_;
-  LatencyGrid attention_;
+  LatencyGrid attention_, steps_;
   mutable uint64_t outside_ = 0, asked_ = 0;
 };
 

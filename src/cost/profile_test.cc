@@ -49,6 +49,22 @@ TEST_F(ProfileTest, GivesWhatWasMeasuredAndLinesBetween) {
   EXPECT_DOUBLE_EQ(profile.OnceNs(1), 3e3);
 }
 
+TEST_F(ProfileTest, WholeStepsAreTakenWhereTheyWereMeasured) {
+  Write("steps.csv",
+        "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n"
+        "0,0,1,100,500\n0,0,3,100,700\n64,0,0,0,4000\n64,0,2,100,5000\n");
+  const Profile profile = Load();
+  ASSERT_TRUE(profile.has_steps());
+  EXPECT_DOUBLE_EQ(profile.StepNs({.decodes = 2, .decode_keys = 200}), 600e3);
+  EXPECT_DOUBLE_EQ(profile.StepNs({.prompt_tokens = 64, .prompt_pairs = 64 * 65 / 2.0}), 4000e3);
+  EXPECT_DOUBLE_EQ(
+      profile.StepNs({.prompt_tokens = 64, .prompt_pairs = 64 * 65 / 2.0, .decodes = 1, .decode_keys = 100}), 4500e3);
+  EXPECT_EQ(profile.outside(), 0u);
+  EXPECT_EQ(profile.MatmulNs(64), 0) << "dense.csv is not looked at";
+  Write("steps.csv", "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n");
+  EXPECT_FALSE(Profile::Load(folder_->path()).ok());
+}
+
 TEST_F(ProfileTest, AttentionIsInterpolatedInsideEachGridAndSaysWhenOutside) {
   const Profile profile = Load();
   const auto decode = [&](double count, double view) {

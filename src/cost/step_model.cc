@@ -270,10 +270,11 @@ StepModel::Sum StepModel::AttentionOf(const StepLoad& load, bool windowed, bool 
   if (load.decodes == 0) decode.flops = decode.bytes = 0;
   Sum sum{.flops = prompt.flops + decode.flops, .bytes = prompt.bytes + decode.bytes};
   if (options_.profile) {
-    sum.ns = options_.profile->AttentionNs({.prompt_tokens = 1.0 * load.prompt_tokens,
-                                            .prompt_pairs = prompt_pairs,
-                                            .decodes = 1.0 * load.decodes,
-                                            .decode_keys = decode_keys});
+    const Profile::AttentionLoad asked{.prompt_tokens = 1.0 * load.prompt_tokens,
+                                       .prompt_pairs = prompt_pairs,
+                                       .decodes = 1.0 * load.decodes,
+                                       .decode_keys = decode_keys};
+    if (!options_.profile->has_steps()) sum.ns = options_.profile->AttentionNs(asked);
     return sum;
   }
   if (load.prompts > 0 && load.decodes > 0) {
@@ -292,15 +293,25 @@ double StepModel::Joules(double ns, double flops, double bytes) const {
   return (power.idle_w * ns + (power.busy_w - power.idle_w) * std::min(busy_ns, ns)) * 1e-9;
 }
 
+/// Measured with all that a step is; what windows spare is in it.
+double StepModel::WholeNs(const StepLoad& load) const {
+  return options_.profile->StepNs({.prompt_tokens = 1.0 * load.prompt_tokens,
+                                   .prompt_pairs = load.prompt_pairs,
+                                   .decodes = 1.0 * load.decodes,
+                                   .decode_keys = load.decode_keys}) /
+         options_.pipeline_parallel;
+}
+
 StepCost StepModel::StageCost(const StepLoad& load) {
   const Rows& rows = RowsOf(load.tokens);
   const Rows head = HeadOf(load.sampled);
   const bool captured = IsCaptured(load.tokens);
   const Sum full = AttentionOf(load, /*windowed=*/false, captured);
+  const bool whole = options_.profile && options_.profile->has_steps();
   StepCost cost{.matmul_ns = rows.matmul_ns + head.matmul_ns,
                 .attention_ns = full.ns * full_layers_,
                 .experts_ns = rows.experts_ns,
-                .other_ns = rows.other_ns + head.other_ns,
+                .other_ns = whole ? WholeNs(load) : rows.other_ns + head.other_ns,
                 .links_ns = rows.links_ns + head.links_ns,
                 .flops = rows.flops + head.flops + full.flops * full_layers_,
                 .bytes = rows.bytes + head.bytes + full.bytes * full_layers_};

@@ -77,6 +77,7 @@ class StepModel {
   };
 
   StepCost StageCost(const StepLoad& load);
+  double WholeNs(const StepLoad& load) const;
   const Rows& RowsOf(uint32_t tokens);
   const Rows& HeadOf(uint32_t rows);
   Rows MakeRows(uint32_t tokens) const;

@@ -71,6 +71,18 @@ class Sequences {
     host_ns_ = steps_ = 0;
   }
 
+  /// One step after contexts that are no longer than what was filled: sequence 0 has the prompt, the next ones decode.
+  absl::Status Step(const MeasuredStep& step, const GoOn& go_on) {
+    plan_.Clear();
+    for (uint32_t i = step.chunk > 0 ? 0 : 1; i <= step.decodes; ++i) {
+      lengths_[i] = i == 0 ? step.before : step.view - 1;
+      AddSlice(i, i == 0 ? step.chunk : 1, /*whole_view=*/true, /*sample=*/true);
+    }
+    return Execute(go_on);
+  }
+  /// Of the last step, by the executor's own measure.
+  double StepSeconds() const { return static_cast<double>(step_ns_) * 1e-9; }
+
   /// Speed::host_seconds since the last Rewind, of the average step.
   double HostSecondsOfStep() const { return static_cast<double>(host_ns_) * 1e-9 / static_cast<double>(steps_); }
 
@@ -132,7 +144,8 @@ class Sequences {
       finished_.acquire();
       KVIST_ASSIGN_OR_RETURN(std::optional<step::StepResult> result, executor_.Poll());
       if (!result) continue;
-      host_ns_ += static_cast<uint64_t>((clock_.Now() - start) - (result->finished_at - result->started_at));
+      step_ns_ = result->finished_at - result->started_at;
+      host_ns_ += static_cast<uint64_t>((clock_.Now() - start) - step_ns_);
       ++steps_;
       plan_ = std::move(result->plan);
       executor_.Recycle(*std::move(result));
@@ -148,6 +161,7 @@ class Sequences {
   const uint32_t depth_, shared_depth_;
   std::counting_semaphore<> finished_{0};
   uint64_t next_step_ = 0;
+  int64_t step_ns_ = 0;
   uint64_t host_ns_ = 0, steps_ = 0;
 };
 
@@ -232,6 +246,71 @@ absl::StatusOr<double> TimePrompt(step::Executor& executor, kv::KvMemory& memory
   const TimeNs start = clock.Now();
   KVIST_RETURN_IF_ERROR(sequences.Advance(1, tokens, [] { return true; }));
   return Seconds(clock.Now() - start);
+}
+
+std::vector<MeasuredStep> StepGrid(const step::ExecutorLimits& limits, uint32_t decodes_max, uint32_t context_max) {
+  constexpr uint32_t kChunkMin = 8, kViewMin = 32;
+  decodes_max = std::min(decodes_max, limits.slices_per_step_max - 1);
+  const uint32_t chunk_max = limits.tokens_per_step_max - decodes_max;
+  const auto up_to = [](uint32_t begin, uint32_t end, uint32_t factor) {
+    std::vector<uint32_t> values;
+    for (uint32_t value = begin; value < end; value *= factor) values.push_back(value);
+    values.push_back(end);
+    return values;
+  };
+  std::vector<MeasuredStep> steps;
+  for (const uint32_t decodes : up_to(1, decodes_max, 2)) {
+    for (const uint32_t view : up_to(kViewMin, context_max, 4)) steps.push_back({.decodes = decodes, .view = view});
+  }
+  std::vector<uint32_t> befores = up_to(4 * kViewMin, context_max, 4);
+  befores.insert(befores.begin(), 0);
+  for (const uint32_t chunk : up_to(kChunkMin, chunk_max, 2)) {
+    for (const uint32_t before : befores) {
+      steps.push_back({.chunk = chunk, .before = before});
+      for (const uint32_t decodes : up_to(1, decodes_max, 4)) {
+        for (const uint32_t view : {kViewMin, context_max}) {
+          steps.push_back({.chunk = chunk, .before = before, .decodes = decodes, .view = view});
+        }
+      }
+    }
+  }
+  return steps;
+}
+
+absl::Status MeasureSteps(step::Executor& executor, kv::KvMemory& memory, const Clock& clock,
+                          const SpeedOptions& options, std::vector<MeasuredStep>& steps) {
+  KVIST_CHECK(options.repetitions > 0);
+  uint32_t decodes = 0, depth = 0, chunk = 0;
+  for (const MeasuredStep& step : steps) {
+    decodes = std::max(decodes, step.decodes);
+    depth = std::max({depth, step.before, step.view});
+    chunk = std::max(chunk, step.chunk);
+  }
+  Sequences sequences(executor, memory, clock, decodes + 1, depth, /*shared_depth=*/0);
+  KVIST_RETURN_IF_ERROR(sequences.Reserve(1, chunk));
+  KVIST_RETURN_IF_ERROR(sequences.Reserve(decodes + 1, 1));
+  const auto go_on_with = [&](std::string_view name, uint32_t round) -> Sequences::GoOn {
+    return [&options, name, round] { return !options.progress || options.progress(name, round); };
+  };
+  KVIST_RETURN_IF_ERROR(sequences.Fill(go_on_with("contexts", 0)));
+  std::vector<std::vector<double>> seconds(steps.size());
+  // In rounds, so that a disturbance does not fall on all measurements of one step. Single tokens follow each other, as
+  // they do in a server: after a prompt the first ones are slower.
+  constexpr uint32_t kInARow = 5;
+  for (uint32_t round = 0; round <= options.repetitions; ++round) {
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const uint32_t times = steps[i].chunk == 0 ? kInARow : 1;
+      for (uint32_t time = 0; time < times; ++time) {
+        KVIST_RETURN_IF_ERROR(sequences.Step(steps[i], go_on_with("steps", round)));
+        if (round > 0 && (time > 1 || times == 1)) seconds[i].push_back(sequences.StepSeconds());
+      }
+    }
+  }
+  for (size_t i = 0; i < steps.size(); ++i) {
+    std::ranges::nth_element(seconds[i], seconds[i].begin() + seconds[i].size() / 2);
+    steps[i].seconds = seconds[i][seconds[i].size() / 2];
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<Speed>> MeasureSpeed(step::Executor& executor, kv::KvMemory& memory, const Clock& clock,
