@@ -52,6 +52,12 @@ constexpr ModelShape GptOss(std::string_view name, uint32_t layers, uint32_t exp
   return shape;
 }
 
+/// GPT-2 and GPT-3: two matrices of four widths in the feed-forward part, written as three of 8 / 3 widths, which have
+/// as many weights.
+constexpr ModelShape Gpt(std::string_view name, uint32_t layers, uint32_t width, uint32_t heads, uint32_t context) {
+  return Tied(Dense(name, layers, width, width * 8 / 3, heads, heads, width / heads, 50257, context));
+}
+
 constexpr ModelShape DeepSeekV3() {
   ModelShape shape = Experts(Dense("deepseek-v3", 61, 7168, 18432, 128, 128, 128, 129280, 163840), 256, 8, 2048);
   shape.shared_expert_width = 2048;
@@ -81,6 +87,9 @@ constexpr std::array kShapes{
     Dense("llama-3.1-8b", 32, 4096, 14336, 32, 8, 128, 128256, 131072),
     Dense("llama-3.1-70b", 80, 8192, 28672, 64, 8, 128, 128256, 131072),
     Dense("llama-3.1-405b", 126, 16384, 53248, 128, 8, 128, 128256, 131072),
+    Dense("yi-34b", 60, 7168, 20480, 56, 8, 128, 64000, 200000),
+    Gpt("gpt2-small", 12, 768, 12, 1024),
+    Gpt("gpt3-xl", 24, 2048, 16, 2048),
     Dense("mistral-7b", 32, 4096, 14336, 32, 8, 128, 32768, 32768),
     Experts(Dense("mixtral-8x7b", 32, 4096, 14336, 32, 8, 128, 32000, 32768), 8, 2, 14336),
     Tied(Normed(Windowed(Dense("gemma3-270m", 18, 640, 2048, 4, 1, 256, 262144, 32768), 512, 6))),
