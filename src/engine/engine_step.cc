@@ -167,13 +167,17 @@ bool Engine::StartStep() {
   running_views_.clear();
   waiting_views_.clear();
   for (const auto& request : running_) running_views_.push_back(ViewOf(*request));
-  const uint32_t frames_left = tiers_ ? FramesLeft() : 0;
+  uint32_t frames_left = tiers_ ? FramesLeft() : 0;
   for (const auto& request : waiting_) {
     const bool waits = WaitsForLeader(*request);
     waits ? request->trace.BeginLeaderWait(request->leader, request->leader_tokens, now)
           : request->trace.EndLeaderWait(now);
     if (!waits) {
-      if (!HeldByTier(*request, frames_left, now) && !OverQuota(*request)) waiting_views_.push_back(ViewOf(*request));
+      const bool held = HeldByTier(*request, frames_left, now);
+      if (held || request->trace.restored_tokens > 0) {  // What is fetched for it is not room to fetch for others.
+        frames_left -= std::min(frames_left, kv::BlocksFor(request->known()) - request->blocks_spared);
+      }
+      if (!held && !OverQuota(*request)) waiting_views_.push_back(ViewOf(*request));
     } else if (!std::exchange(request->held_back, true)) {
       ++work_.waited_for_prefix;
     }
