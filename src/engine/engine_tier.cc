@@ -84,7 +84,7 @@ bool TierMover::TakesUndecided(uint32_t frames) {
   if (!cold_.IsWriting() || frames <= counts.free) return false;
   if (counts.storing > 0) return true;
   std::vector<kv::KvMemory::Storable> undecided;
-  memory_.AppendOldest(frames - counts.free, undecided);
+  memory_.AppendOldest(kUneven * (frames - counts.free), undecided);
   if (!undecided.empty()) fetch_frames_ = std::max(fetch_frames_, frames);
   return !undecided.empty();
 }

@@ -217,6 +217,15 @@ TEST(EngineTier, WhatMemoryHadToGiveUpComesBackFromColdMemory) {
   }
 }
 
+TEST(EngineTier, NothingIsLostOnTheWayToColdMemory) {
+  Bench bench({.frames = 384, .cold_blocks = 1024});  // In several buckets, whose oldest blocks differ.
+  std::vector<GenerationRequest> requests;
+  for (uint64_t i = 0; i < 5; ++i) bench.Solo(requests.emplace_back(Greedy(2000, 30 + i)));
+  for (int round = 0; round < 2; ++round) {
+    for (const GenerationRequest& request : requests) EXPECT_EQ(bench.Solo(request).usage.cached_tokens, 1984u);
+  }
+}
+
 TEST(EngineTier, WhatTheDriveGaveComesFromColdMemoryTheNextTime) {
   kv::SimDrive drive(12);
   const GenerationRequest request = Greedy(400, 12), other = Greedy(740, 13);

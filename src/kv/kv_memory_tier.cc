@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 #include "kv/kv_memory.h"
 
@@ -63,7 +64,21 @@ void KvMemory::AppendOldest(uint32_t count, std::vector<Storable>& out) const {
   std::vector<FrameId> frames;
   pool_.AppendOldest(
       count, [&](FrameId frame) { return !uses_.IsJudged(frame); }, frames);
-  for (const FrameId frame : frames) AppendStorable(frame, out);
+  // With a block go those behind it, though they may be in buckets whose oldest are younger: they come first.
+  absl::flat_hash_set<FrameId> seen;
+  std::vector<FrameId> path;
+  for (const FrameId frame : frames) {
+    if (!seen.insert(frame).second) continue;
+    path.assign(1, frame);
+    for (size_t i = 0; i < path.size(); ++i) {
+      tree_.VisitNext(path[i], [&](FrameId next) {
+        if (next != kNoFrame && seen.insert(next).second) path.push_back(next);
+      });
+    }
+    for (size_t i = path.size(); i-- > 0;) {
+      if (!IsPageTable(path[i]) && !uses_.IsJudged(path[i])) AppendStorable(path[i], out);
+    }
+  }
 }
 
 void KvMemory::AppendText(RequestId id, std::vector<Storable>& out) const {
