@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <boost/json.hpp>
 
+#include "base/percentile.h"
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/model_flags.h"
@@ -113,15 +114,12 @@ struct Spread {
 
 Spread SpreadOf(std::vector<double> ns) {
   if (ns.empty()) return {};
-  std::ranges::sort(ns);
-  const auto at = [&](double share) {
-    return ns[std::min(ns.size() - 1, static_cast<size_t>(share * static_cast<double>(ns.size())))] * 1e-6;
-  };
+  const auto at = [&](double share) { return Percentile(ns, share) * 1e-6; };
   return {.mean = std::accumulate(ns.begin(), ns.end(), 0.0) / static_cast<double>(ns.size()) * 1e-6,
           .p50 = at(0.5),
           .p90 = at(0.9),
           .p99 = at(0.99),
-          .max = ns.back() * 1e-6};
+          .max = *std::ranges::max_element(ns) * 1e-6};
 }
 
 /// Of the requests of one source.

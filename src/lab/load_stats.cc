@@ -4,17 +4,10 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/percentile.h"
+
 namespace kvist::lab {
 namespace {
-
-/// Linear in the number of values, which may be millions. @param values  not empty; their order changes
-double Percentile(std::span<double> values, double fraction) {
-  const double at = fraction * static_cast<double>(values.size() - 1);
-  const auto low = values.begin() + static_cast<std::ptrdiff_t>(at);
-  std::nth_element(values.begin(), low, values.end());
-  const auto high = std::min_element(low + 1, values.end());
-  return std::lerp(*low, high == values.end() ? *low : *high, at - std::floor(at));
-}
 
 /// Values of the requests of one group, before they are made figures.
 struct Samples {

@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/percentile.h"
+
 namespace kvist::serve {
 
 namespace json = boost::json;
 
 json::object PercentilesMs(std::vector<double> seconds) {
-  std::ranges::sort(seconds);
   const auto at = [&](double share) -> json::value {
     if (seconds.empty()) return nullptr;
-    const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(seconds.size())));
-    return std::round(seconds[std::max<size_t>(rank, 1) - 1] * 1e6) / 1e3;
+    return std::round(Percentile(seconds, share) * 1e6) / 1e3;
   };
   return {{"count", seconds.size()}, {"p50", at(0.5)}, {"p90", at(0.9)}, {"p99", at(0.99)}};
 }

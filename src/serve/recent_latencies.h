@@ -22,7 +22,7 @@ struct Latencies {
   double e2e_s = -1;   ///< Request read to last token.
 };
 
-/// {"count", "p50", "p90", "p99"} in milliseconds, by nearest rank; percentiles of nothing are null.
+/// {"count", "p50", "p90", "p99"} in milliseconds; percentiles of nothing are null.
 boost::json::object PercentilesMs(std::vector<double> seconds);
 
 class RecentLatencies {

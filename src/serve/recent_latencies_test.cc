@@ -7,11 +7,11 @@
 namespace kvist::serve {
 namespace {
 
-TEST(RecentLatencies, PercentilesAreOfNearestRank) {
-  std::vector<double> seconds(100);
-  std::iota(seconds.rbegin(), seconds.rend(), 1.0);
+TEST(RecentLatencies, PercentilesAreInMillisecondsAndOfNothingNull) {
+  std::vector<double> seconds(101);
+  std::iota(seconds.rbegin(), seconds.rend(), 0.0);
   const boost::json::object all = PercentilesMs(seconds);
-  EXPECT_EQ(all.at("count"), 100);
+  EXPECT_EQ(all.at("count"), 101);
   EXPECT_EQ(all.at("p50"), 50e3);
   EXPECT_EQ(all.at("p90"), 90e3);
   EXPECT_EQ(all.at("p99"), 99e3);
