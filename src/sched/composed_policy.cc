@@ -8,6 +8,9 @@ namespace kvist::sched {
 namespace {
 
 constexpr uint32_t kDecodeTokensMax = 16;
+/// While others are there, background work has its turn for so long of each such time. By the clock, so that a decision
+/// follows from what it is given.
+constexpr int64_t kTurnNs = 50'000'000, kTurnEveryNs = 1'000'000'000;
 
 uint32_t Missing(const RequestView& view) {
   return view.tokens_known - view.tokens_computed;
@@ -25,6 +28,18 @@ class ComposedPolicy final : public SchedulerPolicy {
 
   void Decide(std::span<const RequestView> running, std::span<const RequestView> waiting, const StepBudget& budget,
               TimeNs now, StepDecision& decision) override {
+    const auto is_urgent = [](const RequestView& view) { return view.priority != kBackgroundPriority; };
+    background_rests_ = now.value % kTurnEveryNs >= kTurnNs &&
+                        (std::ranges::any_of(running, is_urgent) || std::ranges::any_of(waiting, is_urgent));
+    DecideOnce(running, waiting, budget, now, decision);
+    if (!background_rests_ || !decision.advance.empty() || !decision.preempt.empty()) return;
+    background_rests_ = false;  // The others cannot go on.
+    DecideOnce(running, waiting, budget, now, decision);
+  }
+
+ private:
+  void DecideOnce(std::span<const RequestView> running, std::span<const RequestView> waiting, const StepBudget& budget,
+                  TimeNs now, StepDecision& decision) {
     decision.Clear();
     running_ = running;
     waiting_ = waiting;
@@ -41,8 +56,8 @@ class ComposedPolicy final : public SchedulerPolicy {
     AdvancePrompts(facts);
     if (rules_.prompts_first) AdvanceDecodes();
   }
+  bool Rests(const RequestView& view) const { return background_rests_ && view.priority == kBackgroundPriority; }
 
- private:
   /// Most urgent first, then in order of admission: who comes last loses the least progress and gives way first.
   void OrderVictims() {
     kept_ = running_.size();
@@ -79,7 +94,7 @@ class ComposedPolicy final : public SchedulerPolicy {
   void AdvanceDecodes() {
     for (uint32_t place = 0; place < kept_; ++place) {  // kept_ shrinks while later requests are preempted.
       const RequestView& view = running_[order_[place]];
-      if (!IsDecode(view) || (view.priority != urgent_ && !InTime(view, Missing(view)))) continue;
+      if (!IsDecode(view) || Rests(view) || (view.priority != urgent_ && !InTime(view, Missing(view)))) continue;
       AdvanceRunning(order_[place], Missing(view));
     }
   }
@@ -109,9 +124,11 @@ class ComposedPolicy final : public SchedulerPolicy {
       candidates_.push_back({view.priority, waits && !rules_.overtake, rank, index, waits});
     };
     for (uint32_t i = 0; i < running_.size(); ++i) {
-      if (Kept(i) && !IsDecode(running_[i])) add(running_[i], i, false);
+      if (Kept(i) && !IsDecode(running_[i]) && !Rests(running_[i])) add(running_[i], i, false);
     }
-    for (uint32_t i = 0; i < waiting_.size(); ++i) add(waiting_[i], i, true);
+    for (uint32_t i = 0; i < waiting_.size(); ++i) {
+      if (!Rests(waiting_[i])) add(waiting_[i], i, true);
+    }
     std::ranges::sort(candidates_, {}, &Candidate::Key);
   }
 
@@ -261,6 +278,7 @@ class ComposedPolicy final : public SchedulerPolicy {
   StepLimit limit_;
   StepDecision* decision_ = nullptr;
   bool admitting_ = true, first_prompt_ = true;
+  bool background_rests_ = false;
   std::vector<uint32_t> order_;  ///< Of the running requests: the last one gives way first.
   std::vector<uint32_t> place_;  ///< In the order, of each running request.
   size_t kept_ = 0;              ///< Those that are not preempted: the first kept_ of the order.

@@ -7,8 +7,10 @@
 ///
 /// Priorities are strict in every policy: a request goes before every less urgent one, and when there is no place or no
 /// memory for it, the least urgent running ones are preempted (only ever for a more urgent request, so nobody is
-/// preempted to and fro). Among equals a waiting request is admitted when its whole known text fits beside what those
-/// that run still need; when it does not, nobody who waits behind it overtakes it on account of being smaller.
+/// preempted to and fro). Background work rests while anybody else is there, but for its turns: rows of a batch make
+/// every step longer, whoever else is in it. Among equals a waiting request is admitted when its whole known text fits
+/// beside what those that run still need; when it does not, nobody who waits behind it overtakes it on account of being
+/// smaller.
 
 #include <compare>
 #include <limits>

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "base/prng.h"
 #include "sched/policy_testutil.h"
 
@@ -31,7 +33,7 @@ RequestView RandomView(Prng& prng, uint64_t id, bool running) {
   view.output_tokens_predicted = static_cast<uint32_t>(prng.Below(300));
   view.output_tokens = static_cast<uint32_t>(prng.Below(300));
   view.prefix_group = prng.Below(4);
-  view.priority = static_cast<uint8_t>(prng.Below(3) * 100);
+  view.priority = std::array<uint8_t, 3>{0, 100, kBackgroundPriority}[prng.Below(3)];
   return view;
 }
 
@@ -116,6 +118,30 @@ TEST_P(EveryPolicy, AnUrgentRequestTakesThePlaceOfALessUrgentOne) {
   policy->Decide(running, waiting, kBudget, TimeNs{0}, decision);
   EXPECT_TRUE(decision.preempt.empty());
   EXPECT_EQ(TokensOf(decision, 9), 0u);
+}
+
+/// A batch costs those who are urgent its turns and the step that runs when they come, no more; and it goes on.
+TEST_P(EveryPolicy, BackgroundWorkRestsWhileOthersAreServedAndEndsAllTheSame) {
+  using Spec = PolicyWorld::Spec;
+  const auto outcomes = [&](bool with_batch) {
+    auto policy = GetParam().make({.chunk_tokens_max = 32, .prefills_max = 2});
+    std::vector<Spec> specs;
+    for (int i = 0; i < 8 && with_batch; ++i)
+      specs.push_back({.prompt = 64, .output = 100, .priority = kBackgroundPriority});
+    for (int i = 0; i < 200; ++i)
+      specs.push_back({.at_ns = 100'000'000 + i * 60'000'000LL, .prompt = 20, .output = 40});
+    return PolicyWorld(*policy, /*blocks=*/1000).Run(specs);
+  };
+  const std::vector<PolicyWorld::Outcome> alone = outcomes(false), both = outcomes(true);
+  const size_t batch = both.size() - alone.size();
+  double alone_ns = 0, both_ns = 0;
+  for (size_t i = 0; i < alone.size(); ++i) {
+    const auto came = 100'000'000 + static_cast<int64_t>(i) * 60'000'000;
+    alone_ns += static_cast<double>(alone[i].end_ns - came);
+    both_ns += static_cast<double>(both[batch + i].end_ns - came);
+  }
+  EXPECT_LT(both_ns, 1.25 * alone_ns);
+  for (size_t i = 0; i < batch; ++i) EXPECT_GE(both[i].end_ns, 0) << "it ends";
 }
 
 TEST(Policies, AreFoundByName) {
