@@ -68,23 +68,46 @@ void PrintResult(const lab::ClaimResult& result) {
   fmt::print("{:<6}{:<16}{}\n{:<22}{}\n", result.id, lab::ClaimStateName(result.state), result.text, "", figure);
 }
 
-absl::StatusOr<std::vector<lab::ClaimFile>> Chosen(const ClaimsFlags& flags) {
-  KVIST_ASSIGN_OR_RETURN(std::vector<lab::ClaimFile> files, lab::ReadClaims(flags.folder));
+absl::StatusOr<lab::ClaimFiles> AllClaims(const ClaimsFlags& flags) {
+  absl::StatusOr<lab::ClaimFiles> claims = lab::ReadClaims(flags.folder);
+  if (absl::IsNotFound(claims.status())) {
+    return absl::NotFoundError(Cat(claims.status().message(), "; --dir names the folder of the claims"));
+  }
+  return claims;
+}
+
+/// Those that were named, or all.
+absl::StatusOr<lab::ClaimFiles> Chosen(const ClaimsFlags& flags) {
+  KVIST_ASSIGN_OR_RETURN(lab::ClaimFiles claims, AllClaims(flags));
+  const auto bad_id = [](const auto& bad) { return bad.first; };
   for (const std::string& id : flags.ids) {
-    if (std::ranges::find(files, id, &lab::ClaimFile::id) == files.end()) {
+    if (std::ranges::find(claims.files, id, &lab::ClaimFile::id) == claims.files.end() &&
+        std::ranges::find(claims.bad, id, bad_id) == claims.bad.end()) {
       return absl::NotFoundError(Cat("no claim is called '", id, "'; `kvist claims --list` names them"));
     }
   }
-  if (flags.ids.empty()) return files;
-  std::erase_if(files, [&](const auto& file) { return std::ranges::find(flags.ids, file.id) == flags.ids.end(); });
-  return files;
+  if (flags.record && !claims.bad.empty()) {  // What was recorded of it would be lost.
+    return absl::FailedPreconditionError(
+        Cat("nothing is recorded while a claim cannot be read: ", claims.bad.front().second.message()));
+  }
+  if (flags.ids.empty()) return claims;
+  const auto is_left_out = [&](const std::string& id) { return std::ranges::find(flags.ids, id) == flags.ids.end(); };
+  std::erase_if(claims.files, [&](const auto& file) { return is_left_out(file.id); });
+  std::erase_if(claims.bad, [&](const auto& bad) { return is_left_out(bad.first); });
+  return claims;
+}
+
+/// The others run all the same.
+absl::Status ReportBad(const lab::ClaimFiles& claims) {
+  for (const auto& [id, status] : claims.bad) fmt::print(stderr, "{}\n", std::string(status.message()));
+  if (claims.bad.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(Cat("claims that cannot be read: ", claims.bad.size()));
 }
 
 absl::StatusOr<std::vector<lab::ClaimRecord>> Measure(const ClaimsFlags& flags,
                                                       const std::vector<lab::ClaimFile>& files) {
-  lab::ClaimRunOptions options{.kvist = (std::filesystem::path(ExecutableFolder()) / "kvist").string(),
-                               .build_folder = ExecutableFolder(),
-                               .inputs = Inputs(flags.folder)};
+  lab::ClaimRunOptions options{
+      .kvist = ExecutablePath(), .build_folder = ExecutableFolder(), .inputs = Inputs(flags.folder)};
   if (flags.quick) options.seconds_max = kQuickSeconds;
   options.keep_going = [] { return !Interrupted(); };
   options.on_run = [](const lab::ClaimFile& file, const lab::ClaimRun& run) {
@@ -104,11 +127,14 @@ absl::StatusOr<std::vector<lab::ClaimRecord>> Measure(const ClaimsFlags& flags,
 }
 
 absl::Status RunClaimsCommand(const ClaimsFlags& flags) {
-  KVIST_ASSIGN_OR_RETURN(const std::vector<lab::ClaimFile> files, Chosen(flags));
+  KVIST_ASSIGN_OR_RETURN(const lab::ClaimFiles claims, Chosen(flags));
+  const std::vector<lab::ClaimFile>& files = claims.files;
+  const absl::Status bad = ReportBad(claims);
   if (flags.list) {
     for (const lab::ClaimFile& file : files)
       fmt::print("{:<6}{} ({} claims)\n", file.id, file.title, file.claims.size());
-    return FlushOutput();
+    KVIST_RETURN_IF_ERROR(FlushOutput());
+    return bad;
   }
   CatchInterrupts();
   const std::string path = (std::filesystem::path(flags.folder) / "results.jsonl").string();
@@ -128,8 +154,8 @@ absl::Status RunClaimsCommand(const ClaimsFlags& flags) {
   for (const lab::ClaimRecord& record : now) results.push_back(record.result);
   const std::vector<lab::ClaimResult> broken = lab::BrokenClaims(before, results);
   if (flags.record) {
-    KVIST_ASSIGN_OR_RETURN(const std::vector<lab::ClaimFile> all, lab::ReadClaims(flags.folder));
-    KVIST_RETURN_IF_ERROR(lab::WriteClaimRecords(path, lab::MergeClaimRecords(all, before, now)));
+    KVIST_ASSIGN_OR_RETURN(const lab::ClaimFiles all, AllClaims(flags));
+    KVIST_RETURN_IF_ERROR(lab::WriteClaimRecords(path, lab::MergeClaimRecords(all.files, before, now)));
   }
   KVIST_RETURN_IF_ERROR(FlushOutput());
   if (broken.empty()) {
@@ -138,7 +164,7 @@ absl::Status RunClaimsCommand(const ClaimsFlags& flags) {
     if (skipped && !flags.ids.empty() && !flags.quick) {
       return absl::FailedPreconditionError("of the claims that were named, some were not run");
     }
-    return absl::OkStatus();
+    return bad;
   }
   std::string names;
   for (const lab::ClaimResult& result : broken) names += Cat(names.empty() ? "" : ", ", result.id, " ", result.name);

@@ -148,7 +148,7 @@ absl::StatusOr<ClaimFile> ReadClaimFile(const std::string& folder) {
   return file;
 }
 
-absl::StatusOr<std::vector<ClaimFile>> ReadClaims(const std::string& root) {
+absl::StatusOr<ClaimFiles> ReadClaims(const std::string& root) {
   std::error_code error;
   std::vector<std::string> folders;
   for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
@@ -156,12 +156,15 @@ absl::StatusOr<std::vector<ClaimFile>> ReadClaims(const std::string& root) {
   }
   if (folders.empty()) return absl::NotFoundError(Cat(root, ": no folder with a claim.toml"));
   std::ranges::sort(folders);
-  std::vector<ClaimFile> files;
+  ClaimFiles claims;
   for (const std::string& folder : folders) {
-    KVIST_ASSIGN_OR_RETURN(ClaimFile file, ReadClaimFile(folder));
-    files.push_back(std::move(file));
+    if (absl::StatusOr<ClaimFile> file = ReadClaimFile(folder); file.ok()) {
+      claims.files.push_back(*std::move(file));
+    } else {
+      claims.bad.emplace_back(std::filesystem::path(folder).filename().string(), file.status());
+    }
   }
-  return files;
+  return claims;
 }
 
 }  // namespace kvist::lab

@@ -73,7 +73,12 @@ absl::StatusOr<ClaimBound> ParseClaimBound(std::string_view text);
 /// Errors: InvalidArgument naming the place; NotFound where the folder has no claim.toml.
 absl::StatusOr<ClaimFile> ReadClaimFile(const std::string& folder);
 
-/// Of every folder in `root` with a claim.toml, by id. Errors: of the first that cannot be read.
-absl::StatusOr<std::vector<ClaimFile>> ReadClaims(const std::string& root);
+struct ClaimFiles {
+  std::vector<ClaimFile> files;                           ///< By id.
+  std::vector<std::pair<std::string, absl::Status>> bad;  ///< Ids of those that cannot be read, and why.
+};
+
+/// Of every folder in `root` with a claim.toml. Errors: NotFound where there is none.
+absl::StatusOr<ClaimFiles> ReadClaims(const std::string& root);
 
 }  // namespace kvist::lab

@@ -31,7 +31,7 @@ const ClaimRecord* Find(const std::vector<ClaimRecord>& records, std::string_vie
 }
 
 absl::StatusOr<ClaimRecord> ReadRecord(std::string_view line) {
-  KVIST_ASSIGN_OR_RETURN(const serve::JsonDocument document, serve::JsonDocument::Parse(line));
+  KVIST_ASSIGN_OR_RETURN(const serve::JsonDocument document, serve::JsonDocument::Parse(line, {.called = "the line"}));
   KVIST_ASSIGN_OR_RETURN(const Fields fields, serve::FieldsOf(document.root(), ""));
   ClaimRecord record;
   ClaimResult& result = record.result;

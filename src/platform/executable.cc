@@ -5,10 +5,14 @@
 
 namespace kvist {
 
-std::string ExecutableFolder() {
+std::string ExecutablePath() {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? std::string() : path.parent_path().string();
+  return error ? std::string() : path.string();
+}
+
+std::string ExecutableFolder() {
+  return std::filesystem::path(ExecutablePath()).parent_path().string();
 }
 
 }  // namespace kvist

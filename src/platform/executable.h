@@ -7,6 +7,9 @@
 
 namespace kvist {
 
+/// The running binary, symbolic links resolved; empty when the system does not tell.
+std::string ExecutablePath();
+
 /// Folder of the running binary, symbolic links resolved; empty when the system does not tell.
 std::string ExecutableFolder();
 

@@ -62,23 +62,23 @@ absl::StatusOr<JsonDocument> JsonDocument::Parse(std::string_view text, const Js
     const size_t read = parser.write_some(text.data(), text.size(), error);
     if (!error && read == text.size()) parser.finish(error);
     if (error == json::error::too_deep) {
-      return absl::InvalidArgumentError(Cat("the request is nested more than ", limits.depth_max, " levels deep"));
+      return absl::InvalidArgumentError(Cat(limits.called, " is nested more than ", limits.depth_max, " levels deep"));
     }
     if (error == json::error::incomplete) {
-      return absl::InvalidArgumentError(text.empty() ? "the request body is empty; a JSON object is wanted"
-                                                     : "the request body ends inside its JSON");
+      return absl::InvalidArgumentError(
+          Cat(limits.called, text.empty() ? " is empty; a JSON object is wanted" : " ends inside its JSON"));
     }
     // What stops the parser at such a byte is not the JSON.
     if (const size_t valid = ValidUtf8Prefix(text); error && valid < text.size() && valid <= read + kUtf8BytesMax) {
-      return absl::InvalidArgumentError(Cat("the request body is not valid UTF-8 at byte ", valid));
+      return absl::InvalidArgumentError(Cat(limits.called, " is not valid UTF-8 at byte ", valid));
     }
     if (error || read != text.size()) {
-      return absl::InvalidArgumentError(Cat("the request body is not valid JSON at byte ", read,
+      return absl::InvalidArgumentError(Cat(limits.called, " is not valid JSON at byte ", read,
                                             error ? ": " + error.message() : ": text after the end"));
     }
     document.root_ = std::make_unique<json::value>(parser.release());
   } catch (const std::bad_alloc&) {
-    return absl::InvalidArgumentError("the request body has too many parts");
+    return absl::InvalidArgumentError(Cat(limits.called, " has too many parts"));
   }
   return document;
 }

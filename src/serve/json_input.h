@@ -1,8 +1,8 @@
 #pragma once
 
 /// @file
-/// JSON that clients send: parsed within bounds, read with strict types. Errors name the field and say what was found.
-/// Pure; any thread. Non-goals: what the fields mean (request.h).
+/// JSON from outside, most of it of clients: parsed within bounds, read with strict types. Errors name the field and
+/// say what was found. Pure; any thread. Non-goals: what the fields mean (request.h).
 
 #include <cstdint>
 #include <memory>
@@ -18,8 +18,9 @@
 namespace kvist::serve {
 
 struct JsonLimits {
-  size_t depth_max = 64;                 ///< Nested objects and arrays.
-  size_t memory_bytes_max = 256u << 20;  ///< Of the parsed tree, which may be many times the text.
+  std::string_view called = "the request body";  ///< In errors.
+  size_t depth_max = 64;                         ///< Nested objects and arrays.
+  size_t memory_bytes_max = 256u << 20;          ///< Of the parsed tree, which may be many times the text.
 };
 
 /// One parsed text. The tree lives in `memory`; copy out what must outlive this.
