@@ -29,9 +29,10 @@ figure{margin:0}figcaption{font-weight:600}svg{width:100%;height:auto;display:bl
 svg text{font:11px system-ui,sans-serif;fill:var(--dim)}.grid{stroke:var(--line);stroke-width:1}
 .curve{fill:none;stroke:var(--one);stroke-width:2}
 .dot{fill:var(--one);fill-opacity:.55}
-.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}
+.scroll{overflow-x:auto}.scroll:focus-visible{outline:2px solid var(--one)}table{border-collapse:collapse;width:100%}
 th,td{text-align:right;padding:.25rem .6rem;border-bottom:1px solid var(--line);white-space:nowrap}
-th:first-child,td:first-child{text-align:left}td.words{white-space:normal;text-align:left;min-width:14rem}
+th:first-child,td:first-child{text-align:left}.words{text-align:left}td.words{white-space:normal;min-width:12rem}
+@media(max-width:480px){table{font-size:.85rem}th,td{padding:.25rem .3rem}th:first-child{white-space:normal}}
 pre{white-space:pre-wrap;overflow-wrap:anywhere}
 )";
 
@@ -39,11 +40,11 @@ struct Point {
   double x, y;
 };
 
-/// The next of 1, 2 and 5 times a power of ten that is not below `value`.
+/// The next number that is not below `value` and has short quarters.
 double NiceCeiling(double value) {
   if (!(value > 0)) return 1;
   const double power = std::pow(10.0, std::floor(std::log10(value)));
-  for (const double step : {1.0, 2.0, 5.0}) {
+  for (const double step : {1.0, 1.2, 1.6, 2.0, 2.4, 3.2, 4.0, 6.0, 8.0}) {
     if (step * power >= value) return step * power;
   }
   return 10 * power;
@@ -123,7 +124,7 @@ std::string Cumulative(const std::string& title, std::vector<double> seconds, co
   for (size_t i = 0; i < seconds.size(); ++i) {
     points.push_back({seconds[i] * 1e3, 100 * static_cast<double>(i + 1) / static_cast<double>(seconds.size())});
   }
-  Plot plot(title, "ms; share of all in %", d.max * 1e3, 100);
+  Plot plot(title, "across ms, upwards the share of all in %", d.max * 1e3, 100);
   plot.Curve(points);
   return plot.Figure(Words(d));
 }
@@ -159,9 +160,9 @@ std::string Timelines(const LoadReport& report) {
     plot.Curve(points);
     return plot.Figure(words);
   };
-  return draw("Text over time", "s; pieces of text per s", pieces,
+  return draw("Text over time", "across s, upwards pieces of text per s", pieces,
               fmt::format("{:.1f} output tokens per second on average.", report.summary.all.output_tokens_per_s)) +
-         draw("Requests under way", "s; requests", running,
+         draw("Requests under way", "across s, upwards requests", running,
               fmt::format("At most {} at once.", report.summary.running_max));
 }
 
@@ -175,9 +176,14 @@ std::string Scatter(const LoadReport& report) {
     x_max = std::max(x_max, points.back().x);
     y_max = std::max(y_max, points.back().y);
   }
-  Plot plot("First token by prompt tokens not cached", "tokens; ms to the first token", x_max, y_max);
+  Plot plot("First token by prompt tokens not cached", "across tokens, upwards ms to the first one", x_max, y_max);
   plot.Dots(points);
   return plot.Figure(fmt::format("{} answered requests, each a dot.", points.size()));
+}
+
+/// On a phone it may be wider than the page: then it is scrolled, by keys too.
+std::string TableBegin(std::string_view name) {
+  return fmt::format("<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{}\"><table>", name);
 }
 
 std::string TableRow(std::string_view name, const Distribution& d) {
@@ -199,7 +205,8 @@ std::string Figures(const LoadReport& report) {
   item(fmt::format("{}", all.prompt_tokens), "prompt tokens");
   item(fmt::format("{}", all.cached_tokens), "of them cached");
   out +=
-      "</ul>\n<h2>Times in ms</h2><div class=\"scroll\"><table><tr><th scope=\"col\">of</th><th scope=\"col\">mean</th>"
+      "</ul>\n<h2>Times in ms</h2>" + TableBegin("Times") +
+      "<tr><th scope=\"col\">of</th><th scope=\"col\">mean</th>"
       "<th scope=\"col\">P50</th><th scope=\"col\">P90</th><th scope=\"col\">P99</th><th scope=\"col\">max</th></tr>\n";
   out += TableRow("first token (TTFT)", all.ttft_s) + TableRow("per token (TPOT)", all.tpot_s) +
          TableRow("between tokens (ITL)", all.itl_s) + TableRow("whole answer", all.e2e_s) +
@@ -210,15 +217,16 @@ std::string Figures(const LoadReport& report) {
 std::string Tenants(const LoadReport& report) {
   if (report.tenants.size() < 2) return {};
   std::string out =
-      "<h2>Tenants</h2><div class=\"scroll\"><table><tr><th scope=\"col\">tenant</th><th scope=\"col\">requests</th>"
+      "<h2>Tenants</h2>" + TableBegin("Tenants") +
+      "<tr><th scope=\"col\">tenant</th><th scope=\"col\">requests</th>"
       "<th scope=\"col\">answered</th><th scope=\"col\">good</th><th scope=\"col\">tokens/s</th><th scope=\"col\">TTFT "
       "P99 ms</th></tr>\n";
   for (size_t i = 0; i < report.tenants.size(); ++i) {
     const LoadFigures& figures = report.summary.tenants[i];
     out += fmt::format(
-        "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{:.1f} %</td><td>{:.1f}</td><td>{:.1f}</td></tr>\n",
+        "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{:.1f} %</td><td>{:.1f}</td><td>{}</td></tr>\n",
         EscapeMarkup(report.tenants[i]), figures.requests, figures.answered(), 100 * figures.good_share(),
-        figures.output_tokens_per_s, figures.ttft_s.p99 * 1e3);
+        figures.output_tokens_per_s, figures.ttft_s.count == 0 ? "–" : fmt::format("{:.1f}", figures.ttft_s.p99 * 1e3));
   }
   return out + fmt::format(
                    "</table></div><p>Jain's index of tokens/s {:.3f}, of good answers {:.3f}; smallest by largest "
@@ -230,9 +238,9 @@ std::string Tenants(const LoadReport& report) {
 std::string Faults(const LoadReport& report) {
   const std::vector<LoadFault> faults = FaultsOf(report.result);
   if (faults.empty()) return {};
-  std::string out =
-      "<h2>Not answered</h2><div class=\"scroll\"><table><tr><th scope=\"col\">kind</th><th scope=\"col\">status</th>"
-      "<th scope=\"col\">count</th><th scope=\"col\">what was said</th></tr>\n";
+  std::string out = "<h2>Not answered</h2>" + TableBegin("Not answered") +
+                    "<tr><th scope=\"col\">kind</th><th scope=\"col\">status</th>"
+                    "<th scope=\"col\">count</th><th scope=\"col\" class=\"words\">what was said</th></tr>\n";
   for (const LoadFault& fault : faults) {
     out += fmt::format("<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td class=\"words\">{}</td></tr>\n",
                        LoadOutcomeName(fault.outcome), fault.status, fault.count, EscapeMarkup(fault.why));

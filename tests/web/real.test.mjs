@@ -5,61 +5,32 @@
 // Makes no assumption about the model but that it can write a few words.
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { once } from "node:events";
-import { createServer } from "node:net";
 import { after, before, test } from "node:test";
 import { Chat, eventually, launch, withPage } from "./browser.mjs";
+import { RealServer } from "./real_server.mjs";
 
 const { KVIST_URL, KVIST_BINARY, KVIST_MODEL, KVIST_API_KEY = "", KVIST_SCREENSHOTS } = process.env;
 const kSlow = 120_000; // A loaded machine may read even a short prompt slowly.
-const kStopMs = 20_000;
 const skip = KVIST_URL || KVIST_BINARY ? false : "neither KVIST_URL nor KVIST_BINARY is set";
 
+const server = new RealServer();
 let browser;
-let server = null;
 let url = KVIST_URL && new URL("/", KVIST_URL).href;
 
 before(async () => {
   if (skip) return;
-  if (!url) url = await startServer();
+  if (!url) {
+    // The reference kernels on one thread: a small model would otherwise be done before a browser has drawn its first words.
+    const slow = ["--isa", "reference", "--threads", "1"];
+    await server.start(KVIST_BINARY, [...(KVIST_MODEL ? [KVIST_MODEL] : []), ...slow], kSlow);
+    url = server.url;
+  }
   browser = await launch();
 });
 after(async () => {
   await browser?.close();
-  if (server === null || server.exitCode !== null) return;
-  const gone = once(server, "exit");
-  server.kill("SIGTERM");
-  const kill = setTimeout(() => server.kill("SIGKILL"), kStopMs);
-  const [code] = await gone;
-  clearTimeout(kill);
-  assert.equal(code, 0, "the server shuts down in good order");
+  await server.stop();
 });
-
-async function startServer() {
-  const probe = createServer().listen(0, "127.0.0.1");
-  await once(probe, "listening");
-  const { port } = probe.address();
-  probe.close();
-  await once(probe, "close");
-  // The reference kernels on one thread: a small model would otherwise be done before a browser has drawn its first words.
-  const slow = ["--isa", "reference", "--threads", "1"];
-  const args = ["serve", ...(KVIST_MODEL ? [KVIST_MODEL] : []), "--host", "127.0.0.1", "--port", String(port), ...slow];
-  server = spawn(KVIST_BINARY, args, { stdio: ["ignore", "inherit", "inherit"] });
-  const address = `http://127.0.0.1:${port}/`;
-  await eventually(
-    async () => {
-      if (server.exitCode !== null) throw new Error(`${KVIST_BINARY} ${args.join(" ")} ended with ${server.exitCode}`);
-      return fetch(new URL("health", address)).then(
-        (response) => response.ok,
-        () => false,
-      );
-    },
-    true,
-    kSlow,
-  );
-  return address;
-}
 
 function realTest(name, options, body) {
   // The first visit, before the key is in place, may be refused.
