@@ -41,6 +41,8 @@ serve::ServedModel ServedModelOf(const runtime::Runtime& runtime, const ChatEnco
                            .tokenizer = runtime.tokenizer.get(),
                            .no_chat_because = std::string(runtime.chat_template_status.message()),
                            .context_tokens_max = runtime.engine->context_tokens_max(),
+                           .embedding_length = runtime.executor->Limits().hidden_size,
+                           .is_emulated = runtime.cpu == nullptr,
                            .created_unix_s = std::time(nullptr),
                            .fingerprint = FingerprintOf(runtime),
                            .details = DetailsOf(runtime)};

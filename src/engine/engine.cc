@@ -315,7 +315,12 @@ void Engine::Finish(RequestId id, FinishReason reason, absl::Status status) {
       .id = id, .finish = reason, .status = std::move(status), .usage = request->usage, .trace = std::move(trace)};
   request->text.Finish();
   request->text.TakeReady(event);
-  if (reason == FinishReason::kStop) event.stop = request->text.found_stop();
+  if (reason == FinishReason::kStop) {
+    event.stop = request->text.found_stop();
+    const bool by_token = event.stop.empty() && std::ranges::find(request->input.stop_tokens, request->tokens.back()) !=
+                                                    request->input.stop_tokens.end();
+    if (by_token) event.stop_token = request->tokens.back();
+  }
   if (request->input.want_capsule && (reason == FinishReason::kStop || reason == FinishReason::kLength)) {
     event.capsule = std::make_shared<const Capsule>(request->Snapshot());
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -91,9 +92,10 @@ struct GenerationEvent {
   std::vector<TokenEvent> tokens;  ///< Tokens whose text is complete with this event; only when logprobs are wanted.
   std::vector<TokenId> token_ids;  ///< The same tokens, always.
   FinishReason finish = FinishReason::kNone;
-  std::string stop;     ///< The stop string that ended it, if one did.
-  absl::Status status;  ///< Not OK only with kError.
-  Usage usage;          ///< So far.
+  std::string stop;                   ///< The stop string that ended it, if one did.
+  std::optional<TokenId> stop_token;  ///< The same of GenerationRequest::stop_tokens.
+  absl::Status status;                ///< Not OK only with kError.
+  Usage usage;                        ///< So far.
   /// While the prompt is read, when asked for: tokens of it that are read; such an event has nothing else.
   uint32_t prompt_read = 0;
   std::shared_ptr<const RequestTrace> trace;         ///< With the last event: what became of the request.

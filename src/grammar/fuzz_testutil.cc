@@ -27,7 +27,7 @@ absl::StatusOr<Grammar> Compile(std::string_view input) {
   RuleSet rules;
   absl::StatusOr<Node> node = absl::InvalidArgumentError("no JSON");
   if (kind == 'r') {
-    node = ParseRegex(input, [](const std::vector<CharRange>& ranges) { return Chars(ranges); });
+    node = ParseRegex(input, RegexMatch::kFind, [](const std::vector<CharRange>& ranges) { return Chars(ranges); });
   } else {
     boost::system::error_code error;
     const json::value schema = json::parse(input, error);

@@ -45,7 +45,8 @@ std::optional<Ranges> NamedSet(char name) {
 
 class Parser {
  public:
-  Parser(std::string_view pattern, const CharWriter& write) : cursor_(pattern), write_(write) {}
+  Parser(std::string_view pattern, RegexMatch match, const CharWriter& write)
+      : cursor_(pattern), match_(match), write_(write) {}
 
   absl::StatusOr<Node> Parse() {
     KVIST_ASSIGN_OR_RETURN(Node whole, ParseChoice(0));
@@ -62,7 +63,7 @@ class Parser {
       const bool from_start = nesting == 0 && cursor_.TakeIf("^");
       KVIST_ASSIGN_OR_RETURN(Node part, ParseSequence(nesting));
       const bool to_end = nesting == 0 && cursor_.TakeIf("$");
-      if (nesting == 0) {
+      if (nesting == 0 && match_ == RegexMatch::kFind) {
         const Node anything = Repeat(write_(kAny), 0, kUnbounded);
         part = Sequence({from_start ? Literal("") : anything, std::move(part), to_end ? Literal("") : anything});
       }
@@ -175,16 +176,17 @@ class Parser {
   }
 
   TextCursor cursor_;
+  const RegexMatch match_;
   const CharWriter& write_;
 };
 
 }  // namespace
 
-absl::StatusOr<Node> ParseRegex(std::string_view pattern, const CharWriter& write) {
+absl::StatusOr<Node> ParseRegex(std::string_view pattern, RegexMatch match, const CharWriter& write) {
   if (pattern.size() > kPatternBytesMax) {
     return absl::InvalidArgumentError(Cat("the pattern has ", pattern.size(), " bytes, more than ", kPatternBytesMax));
   }
-  return Parser(pattern, write).Parse();
+  return Parser(pattern, match, write).Parse();
 }
 
 }  // namespace kvist::grammar

@@ -16,8 +16,12 @@ namespace kvist::grammar {
 /// How a set of characters is written in the text that is to be matched, e.g. inside a string of JSON.
 using CharWriter = std::function<Node(const std::vector<CharRange>&)>;
 
-/// What `pattern` finds: without anchors it may stand anywhere in the text, as in a search.
-/// Errors: InvalidArgument "line L, column C: ...".
-absl::StatusOr<Node> ParseRegex(std::string_view pattern, const CharWriter& write);
+enum class RegexMatch : uint8_t {
+  kFind,   ///< Without anchors the pattern may stand anywhere in the text, as in a search.
+  kWhole,  ///< It is the whole text; anchors at its ends say nothing new.
+};
+
+/// Texts that `pattern` matches. Errors: InvalidArgument "line L, column C: ...".
+absl::StatusOr<Node> ParseRegex(std::string_view pattern, RegexMatch match, const CharWriter& write);
 
 }  // namespace kvist::grammar

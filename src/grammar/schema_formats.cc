@@ -33,7 +33,7 @@ constexpr Format kFormats[] = {
 }  // namespace
 
 absl::StatusOr<Node> PatternNode(std::string_view pattern) {
-  KVIST_ASSIGN_OR_RETURN(Node text, ParseRegex(pattern, JsonChar));
+  KVIST_ASSIGN_OR_RETURN(Node text, ParseRegex(pattern, RegexMatch::kFind, JsonChar));
   return Sequence({Literal("\""), std::move(text), Literal("\"")});
 }
 

@@ -34,9 +34,10 @@ struct AnswerInfo {
 /// How one choice ended.
 struct ChoiceEnd {
   engine::FinishReason reason = engine::FinishReason::kNone;
-  bool calls = false;   ///< It called tools.
-  std::string stop;     ///< The stop string that ended it, if one did.
-  std::string capsule;  ///< The state after it, if it is kept; else "".
+  bool calls = false;                 ///< It called tools.
+  std::string stop;                   ///< The stop string that ended it, if one did;
+  std::optional<TokenId> stop_token;  ///< or the token of the request's own.
+  std::string capsule;                ///< The state after it, if it is kept; else "".
 };
 
 /// One choice, whole.

@@ -164,6 +164,9 @@ absl::StatusOr<PreparedRequest> Prepare(const ServedModel& model, const PastStat
   if (encoding == "base64") shape = Shape::kOpenAiBase64;
   int64_t dimensions = 0;
   KVIST_RETURN_IF_ERROR(body.Read("dimensions", 1, INT32_MAX, dimensions));
+  if (dimensions > model.embedding_length) {
+    return body.Bad("dimensions", Cat("is ", dimensions, ", but vectors of this model have ", model.embedding_length));
+  }
   options.generation.want_hidden = true;
   PreparedRequest prepared;
   KVIST_RETURN_IF_ERROR(ReadInput(model, body, options.generation, prepared));

@@ -118,6 +118,8 @@ FakeWorld::FakeWorld(const FakeWorldOptions& options) {
   ServedModel model{.id = "fake",
                     .tokenizer = tokenizer.get(),
                     .context_tokens_max = engine->context_tokens_max(),
+                    .embedding_length = executor->Limits().hidden_size,
+                    .is_emulated = options.emulated,
                     .fingerprint = "fp"};
   model.chat_bytes = [](const ChatTemplateInputs& inputs) -> absl::StatusOr<size_t> {
     size_t bytes = 0;

@@ -86,6 +86,7 @@ struct FakeWorldOptions {
   std::string model_path;
   std::chrono::milliseconds step_time{1};       ///< An endless answer lasts for seconds.
   std::chrono::nanoseconds view_token_time{0};  ///< More of it for each token in view.
+  bool emulated = false;                        ///< What ServedModel::is_emulated says.
   std::string text{kFakeText};                  ///< What the model says, again and again.
 };
 

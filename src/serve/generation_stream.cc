@@ -188,6 +188,7 @@ void GenerationStream::EndChoice(size_t index, const engine::GenerationEvent& ev
   ChoiceEnd& end = choices_[index].output.end;
   end.reason = event.finish;
   end.stop = event.stop;
+  end.stop_token = event.stop_token;
   --choices_running_;
   choices_[index].output.hidden = event.hidden;
   if (event.capsule != nullptr) end.capsule = host_.capsules.Store(event.capsule, host_.unix_now_s());

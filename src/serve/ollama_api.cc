@@ -20,14 +20,6 @@ namespace {
 
 constexpr std::string_view kRoles[] = {"system", "user", "assistant", "tool"};
 
-/// "model" may also stand under "name"; both are the model's, with or without a tag.
-absl::Status ReadModel(const Fields& body, const RequestContext& context) {
-  std::string model;
-  KVIST_RETURN_IF_ERROR(body.Read("model", model));
-  if (model.empty()) return body.Bad("model", "is missing");
-  return internal::ReadModel(body, context.model_id);
-}
-
 /// "options": sampling under the usual names, and the bounds of output and context.
 absl::Status ReadOptions(const Fields& body, const RequestContext& context, RequestOptions& options) {
   options.stream = true;  // What clients expect who do not say.
@@ -172,7 +164,7 @@ absl::StatusOr<ChatRequest> ParseOllamaChat(std::string_view text, const Request
   KVIST_ASSIGN_OR_RETURN(const json::object* root, internal::RootObject(document));
   const Fields body(*root, "");
   ChatRequest request;
-  KVIST_RETURN_IF_ERROR(ReadModel(body, context));
+  KVIST_RETURN_IF_ERROR(internal::ReadModel(body, context.model_id));
   KVIST_RETURN_IF_ERROR(ReadOptions(body, context, request.options));
   KVIST_RETURN_IF_ERROR(ReadFormat(body, request.options.wish));
   KVIST_ASSIGN_OR_RETURN(const json::array* messages, body.ReadArray("messages"));
@@ -195,7 +187,7 @@ absl::StatusOr<std::variant<ChatRequest, CompletionRequest>> ParseOllamaGenerate
   KVIST_ASSIGN_OR_RETURN(const json::object* root, internal::RootObject(document));
   const Fields body(*root, "");
   RequestOptions options;
-  KVIST_RETURN_IF_ERROR(ReadModel(body, context));
+  KVIST_RETURN_IF_ERROR(internal::ReadModel(body, context.model_id));
   KVIST_RETURN_IF_ERROR(ReadOptions(body, context, options));
   KVIST_RETURN_IF_ERROR(ReadFormat(body, options.wish));
   KVIST_RETURN_IF_ERROR(RefuseImages(body));
@@ -268,7 +260,7 @@ absl::StatusOr<std::string> OllamaShowBody(const ServedModel& model, std::string
   KVIST_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(text));
   KVIST_ASSIGN_OR_RETURN(const json::object* root, internal::RootObject(document));
   const Fields body(*root, "");
-  KVIST_RETURN_IF_ERROR(ReadModel(body, {.model_id = model.id}));
+  KVIST_RETURN_IF_ERROR(internal::ReadModel(body, model.id));
   const ModelDetails& details = model.details;
   json::array capabilities;
   capabilities.emplace_back("completion");

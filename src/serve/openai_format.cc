@@ -97,6 +97,16 @@ std::string_view FinishName(const ChoiceEnd& end) {
   return end.calls && end.reason == engine::FinishReason::kStop ? "tool_calls" : FinishReasonName(end.reason);
 }
 
+/// What stands in a choice that has ended. "stop_reason" is vLLM's: with a format it tells a text that was cut from a
+/// complete one.
+json::object EndOf(const ChoiceEnd& end) {
+  json::object out = {{"finish_reason", FinishName(end)}};
+  if (!end.stop.empty()) out["stop_reason"] = end.stop;
+  if (end.stop_token) out["stop_reason"] = end.stop_token->value;
+  if (!end.capsule.empty()) out["kvist"] = json::object{{"capsule", end.capsule}};
+  return out;
+}
+
 json::object ModelObject(const ModelInfo& model) {
   return {{"id", model.id},
           {"object", "model"},
@@ -170,11 +180,12 @@ json::object OpenAiFormat::Head(std::string_view object) const {
           {"system_fingerprint", info().fingerprint}};
 }
 
-void OpenAiFormat::AppendChunk(uint32_t choice, std::string_view body, std::string_view logprobs,
-                               std::string_view finish, std::string_view capsule, std::string& out) const {
+void OpenAiFormat::AppendChunk(uint32_t choice, std::string_view body, std::string_view logprobs, const ChoiceEnd* end,
+                               std::string& out) const {
   out.append(chunk_head_).append(std::to_string(choice)).append(body);
-  out.append("\"logprobs\":").append(logprobs).append(",\"finish_reason\":").append(finish);
-  if (!capsule.empty()) out.append(",\"kvist\":{\"capsule\":\"").append(capsule).append("\"}");
+  out.append("\"logprobs\":").append(logprobs) += ',';
+  const std::string last = end == nullptr ? R"({"finish_reason":null})" : JsonText(EndOf(*end));
+  out.append(last, 1, last.size() - 2);  // Its members.
   out += include_usage_ ? "}],\"usage\":null}\n\n" : "}]}\n\n";
 }
 
@@ -197,9 +208,7 @@ std::string OpenAiFormat::Whole(std::span<const ChoiceOutput> choices, const Ans
   json::array list;
   for (uint32_t i = 0; i < choices.size(); ++i) {
     json::object choice = WholeChoice(i, choices[i]);
-    choice["finish_reason"] = FinishName(choices[i].end);
-    const std::string& capsule = choices[i].end.capsule;
-    if (!capsule.empty()) choice["kvist"] = json::object{{"capsule", capsule}};
+    for (auto& member : EndOf(choices[i].end)) choice[member.key()] = std::move(member.value());
     list.push_back(std::move(choice));
   }
   json::object body = Head(whole_object_);
@@ -213,14 +222,14 @@ std::string OpenAiFormat::Whole(std::span<const ChoiceOutput> choices, const Ans
 
 void ChatFormat::Begin(uint32_t choices, const engine::Usage& /*usage*/, std::string& out) {
   for (uint32_t i = 0; i < choices; ++i) {
-    AppendChunk(i, R"(,"delta":{"role":"assistant","content":""},)", "null", "null", "", out);
+    AppendChunk(i, R"(,"delta":{"role":"assistant","content":""},)", "null", nullptr, out);
   }
 }
 
 void ChatFormat::Add(uint32_t choice, std::span<const OutputPart> parts, std::span<const engine::TokenEvent> tokens,
                      std::string& out) {
   std::string logprobs = info().logprobs ? JsonText(Logprobs(tokens)) : "null";
-  if (parts.empty() && !tokens.empty()) AppendChunk(choice, R"(,"delta":{"content":""},)", logprobs, "null", "", out);
+  if (parts.empty() && !tokens.empty()) AppendChunk(choice, R"(,"delta":{"content":""},)", logprobs, nullptr, out);
   while (!parts.empty()) {
     const int field = FieldOf(parts.front().kind);
     const auto end = std::ranges::find_if(parts, [&](const OutputPart& part) { return FieldOf(part.kind) != field; });
@@ -235,13 +244,13 @@ void ChatFormat::Add(uint32_t choice, std::span<const OutputPart> parts, std::sp
       body += field == 0 ? "\"reasoning_content\":" : "\"content\":";
       AppendJsonString(JoinedText(run), body);
     }
-    AppendChunk(choice, body += "},", logprobs, "null", "", out);
+    AppendChunk(choice, body += "},", logprobs, nullptr, out);
     logprobs = "null";  // They stand once, with the first of several chunks.
   }
 }
 
 void ChatFormat::FinishChoice(uint32_t choice, const ChoiceEnd& end, std::string& out) {
-  AppendChunk(choice, ",\"delta\":{},", "null", Cat("\"", FinishName(end), "\""), end.capsule, out);
+  AppendChunk(choice, ",\"delta\":{},", "null", &end, out);
 }
 
 json::object ChatFormat::WholeChoice(uint32_t index, const ChoiceOutput& choice) {
@@ -290,7 +299,7 @@ void CompletionFormat::Begin(uint32_t choices, const engine::Usage& /*usage*/, s
     if (!prompt.echo.has_value() || prompt.echo_scored) continue;
     std::string body = ",\"text\":";
     AppendJsonString(*prompt.echo, body);
-    AppendChunk(i, body += ',', "null", "null", "", out);
+    AppendChunk(i, body += ',', "null", nullptr, out);
   }
 }
 
@@ -299,7 +308,7 @@ void CompletionFormat::AddPrompt(uint32_t choice, std::span<const engine::TokenE
   AppendPromptTokens(choice, tokens, lists);
   std::string body = ",\"text\":";
   AppendJsonString(PromptOf(choice).echo.value_or(""), body);
-  AppendChunk(choice, body += ',', JsonText(std::move(lists).Object()), "null", "", out);
+  AppendChunk(choice, body += ',', JsonText(std::move(lists).Object()), nullptr, out);
 }
 
 void CompletionFormat::Add(uint32_t choice, std::span<const OutputPart> parts,
@@ -311,11 +320,11 @@ void CompletionFormat::Add(uint32_t choice, std::span<const OutputPart> parts,
     AppendTokens(choice, tokens, lists);
     logprobs = JsonText(std::move(lists).Object());
   }
-  AppendChunk(choice, body += ',', logprobs, "null", "", out);
+  AppendChunk(choice, body += ',', logprobs, nullptr, out);
 }
 
 void CompletionFormat::FinishChoice(uint32_t choice, const ChoiceEnd& end, std::string& out) {
-  AppendChunk(choice, R"(,"text":"",)", "null", Cat("\"", FinishName(end), "\""), end.capsule, out);
+  AppendChunk(choice, R"(,"text":"",)", "null", &end, out);
 }
 
 json::object CompletionFormat::WholeChoice(uint32_t index, const ChoiceOutput& choice) {

@@ -32,9 +32,9 @@ class OpenAiFormat : public AnswerFormat {
                std::string_view chunk_object);
 
   /// Appends a chunk with one choice. @param body  its fields between the index and the finish reason, as JSON text
-  /// that begins and ends with a comma. @param logprobs, finish  JSON text
-  void AppendChunk(uint32_t choice, std::string_view body, std::string_view logprobs, std::string_view finish,
-                   std::string_view capsule, std::string& out) const;
+  /// that begins and ends with a comma. @param logprobs  JSON text. @param end  nullptr = the choice goes on
+  void AppendChunk(uint32_t choice, std::string_view body, std::string_view logprobs, const ChoiceEnd* end,
+                   std::string& out) const;
   virtual boost::json::object WholeChoice(uint32_t index, const ChoiceOutput& choice) = 0;
 
   const Tokenizer& tokenizer_;

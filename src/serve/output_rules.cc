@@ -36,10 +36,8 @@ absl::StatusOr<Node> FormNode(const OutputWish& wish, RuleSet& rules) {
       return grammar::JsonRules(rules).AnyObject();
     case OutputWish::Form::kSchema:
       return grammar::SchemaNode(wish.schema, {.strict = wish.strict}, rules);
-    case OutputWish::Form::kRegex: {
-      // The whole output, as vLLM has it.
-      return grammar::ParseRegex(Cat("^(", wish.text, ")$"), PlainChar);
-    }
+    case OutputWish::Form::kRegex:  // Of the whole output, as vLLM has it.
+      return grammar::ParseRegex(wish.text, grammar::RegexMatch::kWhole, PlainChar);
     default:
       return grammar::Literal("");
   }

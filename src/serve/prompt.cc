@@ -141,6 +141,7 @@ RequestContext ContextOf(const ServedModel& model, const PastStates& past) {
       .model_id = model.id,
       .vocab_size = model.tokenizer->vocab_size(),
       .json = {},
+      .may_bias = !model.is_emulated,
       .cache_space = past.cache_space,
       .find_capsule = [&capsules = past.capsules, tenant = past.tenant](uint64_t cache_namespace, std::string_view id) {
         return capsules.Find(tenant, cache_namespace, id);

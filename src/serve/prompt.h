@@ -54,6 +54,8 @@ struct ServedModel {
   /// Called from several threads. May be empty.
   std::function<uint32_t(std::string_view)> predict_output;
   uint32_t context_tokens_max = 0;  ///< Prompt and output together.
+  uint32_t embedding_length = 0;    ///< Numbers of a state, and so of a vector of a text.
+  bool is_emulated = false;         ///< Tokens are made up; there are no weights.
   int64_t created_unix_s = 0;
   std::string fingerprint;
   ModelDetails details;

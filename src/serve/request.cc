@@ -26,9 +26,13 @@ absl::Status ReadStream(const Fields& body, RequestOptions& options) {
   return Fields(*given, "stream_options").Read("include_usage", options.include_usage);
 }
 
-absl::Status ReadLogitBias(const Fields& body, uint32_t vocab_size, std::vector<step::TokenBias>& biases) {
+absl::Status ReadLogitBias(const Fields& body, const RequestContext& context, std::vector<step::TokenBias>& biases) {
   KVIST_ASSIGN_OR_RETURN(const json::object* given, body.ReadObject("logit_bias"));
-  if (given == nullptr) return absl::OkStatus();
+  if (given == nullptr || given->empty()) return absl::OkStatus();
+  if (!context.may_bias) {
+    return body.Bad("logit_bias", "changes nothing here: an emulated device makes its tokens up");
+  }
+  const uint32_t vocab_size = context.vocab_size;
   for (const auto& [key, value] : *given) {
     const std::string name = Cat("logit_bias.", Shortened(key));
     uint32_t token = 0;
@@ -175,7 +179,7 @@ absl::Status internal::ReadOptions(const Fields& body, const RequestContext& con
   KVIST_RETURN_IF_ERROR(internal::ReadOutputWish(body, options.wish));
   KVIST_RETURN_IF_ERROR(ReadOwnFields(body, context, options));
   KVIST_RETURN_IF_ERROR(ReadSampling(body, options));
-  KVIST_RETURN_IF_ERROR(ReadLogitBias(body, context.vocab_size, options.generation.biases));
+  KVIST_RETURN_IF_ERROR(ReadLogitBias(body, context, options.generation.biases));
   KVIST_RETURN_IF_ERROR(ReadStops(body, context.vocab_size, options.generation));
   std::string user;  // Accepted and not used; still a string.
   return body.Read("user", user);

@@ -33,6 +33,7 @@ struct RequestContext {
   std::string_view model_id;  ///< The one served model; a request may also leave it out.
   uint32_t vocab_size = 0;    ///< Tokens.
   JsonLimits json;
+  bool may_bias = true;          ///< Tokens come from a model, whose choice `logit_bias` can change.
   std::string cache_space = {};  ///< Of the tenant; "" = nobody's.
   /// The capsule of this name in a namespace, or nullptr. Empty = there are none.
   std::function<std::shared_ptr<const engine::Capsule>(uint64_t cache_namespace, std::string_view id)> find_capsule;

@@ -86,7 +86,9 @@ absl::Status ReadFrames(const Fields& own, const ForgetRules& rules, FrameWish& 
   for (const std::string_view key : {"frame_ms", "window"}) {
     if (own.Find(key) != nullptr && rules.session.empty()) return own.Bad(key, "needs a 'session'");
   }
-  if (window == 0) return absl::OkStatus();
+  if (window == 0) {
+    return own.Find("window_sinks") == nullptr ? absl::OkStatus() : own.Bad("window_sinks", "needs a 'window'");
+  }
   if (rules.keep_tool_results >= 0 || rules.keep_turns_last >= 0 || rules.forget_below) {
     return own.Bad("window", "cannot be combined with other rules of what is forgotten");
   }

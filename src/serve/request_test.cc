@@ -103,6 +103,7 @@ TEST(ChatRequest, NamesTheParameterAtFault) {
       {R"("seed":"x")", "seed"},
       {R"("seed":18446744073709551615)", "seed"},
       {R"("logit_bias":[1])", "logit_bias"},
+      {R"("kvist":{"session":"s","window_sinks":8})", "kvist.window_sinks"},
       {R"("logit_bias":{"100":1})", "logit_bias"},
       {R"("logit_bias":{"01":1})", "logit_bias"},
       {R"("logit_bias":{"-1":1})", "logit_bias"},

@@ -75,6 +75,7 @@ TEST_F(ServerModelTest, LimitsAndStopTokens) {
   const json::value stopped = Ask(kChatPath, ChatBody("What does the teal card open?", {{"stop_token_ids", ids}}));
   EXPECT_EQ(TextOf(stopped), "The teal card opens the small");
   EXPECT_EQ(FinishOf(stopped), "stop");
+  EXPECT_EQ(stopped.at("choices").at(0).at("stop_reason"), door.back().value);
 }
 
 TEST_F(ServerModelTest, PromptsOfTextAndTokensAreTheSame) {

@@ -112,6 +112,35 @@ TEST_F(ServerOutputTest, StreamedCallsKeepTheirIndexAndId) {
   EXPECT_TRUE(two);
 }
 
+TEST_F(ServerOutputTest, FaultsOfARegexAreCountedInItself) {
+  const auto message = [&](const char* regex) {
+    return std::string(json::parse(Post(port(), kTextPath, TextBody("a", {{"guided_regex", regex}})).body)
+                           .at("error")
+                           .at("message")
+                           .as_string());
+  };
+  EXPECT_THAT(message("ab(?=c)"), ::testing::HasSubstr("line 1, column 3"));
+  EXPECT_THAT(message("(ab"), ::testing::HasSubstr("line 1, column 1: this '(' has no ')'"));
+  EXPECT_THAT(message("ab)"), ::testing::HasSubstr("line 1, column 3: this ')' has no '('"));
+  // The whole output is meant; who says so says nothing new.
+  EXPECT_EQ(TextOf(Ask(kTextPath, TextBody("One", {{"guided_regex", "^[0-9]{3}$"}}))),
+            TextOf(Ask(kTextPath, TextBody("One", {{"guided_regex", "[0-9]{3}"}}))));
+}
+
+TEST_F(ServerOutputTest, AFormatThatAStopCutsIsTold) {
+  const json::object format = {{"guided_regex", "[a-z]{4} [0-9]{8}"}};
+  json::object cut = format;
+  cut["stop"] = " ";
+  const json::value whole = Ask(kTextPath, TextBody("The", format)), part = Ask(kTextPath, TextBody("The", cut));
+  EXPECT_EQ(FinishOf(whole), "stop");
+  EXPECT_FALSE(whole.at("choices").at(0).as_object().contains("stop_reason"));
+  EXPECT_EQ(FinishOf(part), "stop");
+  EXPECT_EQ(part.at("choices").at(0).at("stop_reason"), " ");
+  cut["stream"] = true;
+  const HttpResponse stream = Post(port(), kTextPath, TextBody("The", cut));
+  EXPECT_THAT(stream.body, ::testing::HasSubstr(R"("finish_reason":"stop","stop_reason":" ")"));
+}
+
 TEST_F(ServerOutputTest, WhatCannotBeHonouredIsRefusedByName) {
   const std::pair<json::object, std::string> cases[] = {
       {{{"response_format", SchemaFormat(R"({"type": "number", "multipleOf": 2})")}},
@@ -119,6 +148,7 @@ TEST_F(ServerOutputTest, WhatCannotBeHonouredIsRefusedByName) {
       {{{"response_format", SchemaFormat(R"({"type": "wrong"})", false)}}, "response_format.json_schema.schema"},
       {{{"grammar", "root ::= root"}}, "grammar"},
       {{{"guided_regex", "(?=a)"}}, "guided_regex"},
+      {{{"guided_regex", "a)b(c"}}, "guided_regex"},
       {{{"tools", Tools()}, {"tool_choice", "required"}, {"response_format", {{"type", "json_object"}}}},
        "tool_choice"},
       {{{"tools", json::parse(R"([{"function": {"name": "f", "parameters": {"type": "x"}}}])")},

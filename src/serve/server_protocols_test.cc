@@ -122,6 +122,28 @@ TEST(Protocols, ErrorsSpeakTheProtocol) {
             "background");
 }
 
+TEST(Protocols, TheOneServedModelNeedsNoName) {
+  FakeWorld world(Options());
+  for (const auto& [path, body] :
+       {std::pair("/api/generate", R"({"prompt":"hi","stream":false})"),
+        std::pair("/api/chat", R"({"messages":[{"role":"user","content":"hi"}],"stream":false})"),
+        std::pair("/api/show", "{}"), std::pair("/api/embed", R"({"input":"hi"})")}) {
+    const HttpResponse reply = Post(world.port(), path, body);
+    EXPECT_EQ(reply.status, 200) << path << reply.body;
+  }
+  EXPECT_EQ(Post(world.port(), "/api/show", R"({"model":"other"})").status, 404);
+}
+
+TEST(Protocols, AnEmulatedDeviceSaysThatItsTokensCannotBeBiased) {
+  FakeWorldOptions options = Options();
+  options.emulated = true;
+  FakeWorld world(options);
+  const HttpResponse reply = Post(world.port(), "/v1/completions", R"({"prompt":"hi","logit_bias":{"5":100}})");
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(ErrorOf(reply).at("param"), "logit_bias");
+  EXPECT_EQ(Post(world.port(), "/v1/completions", R"({"prompt":"hi","logit_bias":{}})").status, 200);
+}
+
 TEST(Protocols, OllamaStreamsLinesUnlessToldOtherwise) {
   FakeWorld world(Options());
   const uint16_t port = world.port();
@@ -156,7 +178,6 @@ TEST(Protocols, OllamaTellsOfTheModel) {
   const json::value shown = json::parse(Post(port, "/api/show", R"({"model":"fake"})").body);
   EXPECT_EQ(shown.at("capabilities").at(0).as_string(), "completion");
   EXPECT_EQ(Post(port, "/api/show", R"({"model":"other"})").status, 404);
-  EXPECT_EQ(Post(port, "/api/show", R"({})").status, 400);
 }
 
 TEST(Protocols, ResponsesAreKeptToGoOnFrom) {
@@ -314,11 +335,16 @@ TEST(Protocols, EmbeddingsOfTextsAndTokens) {
 
   const json::value ollama = json::parse(Post(port, "/api/embed", R"({"model":"fake","input":"a"})").body);
   EXPECT_EQ(ollama.at("embeddings").at(0), data[0].at("embedding"));
-  for (const char* bad : {R"({})", R"({"input":[]})", R"({"input":""})", R"({"input":5})", R"({"input":[5,"a"]})",
-                          R"({"input":[["a"]]})", R"({"input":[[]]})", R"({"input":"a","encoding_format":"hex"})",
-                          R"({"input":"a","dimensions":0})", R"({"input":"a","kvist":{"capsule":true}})"}) {
+  for (const char* bad :
+       {R"({})", R"({"input":[]})", R"({"input":""})", R"({"input":5})", R"({"input":[5,"a"]})", R"({"input":[["a"]]})",
+        R"({"input":[[]]})", R"({"input":"a","encoding_format":"hex"})", R"({"input":"a","dimensions":0})",
+        R"({"input":"a","dimensions":5})", R"({"input":"a","kvist":{"capsule":true}})"}) {
     EXPECT_EQ(Post(port, "/v1/embeddings", bad).status, 400) << bad;
   }
+  EXPECT_THAT(
+      std::string(ErrorOf(Post(port, "/v1/embeddings", R"({"input":"a","dimensions":5})")).at("message").as_string()),
+      HasSubstr("is 5, but vectors of this model have 4"));
+  EXPECT_EQ(Post(port, "/api/embed", R"({"input":"a","dimensions":4})").status, 200);
   const std::string too_long = json::serialize(json::object{{"input", std::string(60'000, 'x')}});
   EXPECT_EQ(ErrorOf(Post(port, "/v1/embeddings", too_long)).at("code"), "context_length_exceeded");
 }
