@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "cli/commands.h"
+#include "cli/http_get.h"
 #include "cli/model_flags.h"
 #include "cli/progress.h"
 #include "cli/ranges.h"
@@ -33,7 +34,7 @@ namespace {
 constexpr uint32_t kConcurrencyAtServer = 16, kConcurrencyAlone = 64;
 
 struct BatchFlags {
-  std::string in, out, url, api_key;
+  std::string in, out, url, api_key, ca_file;
   ModelFlags model;
   uint32_t concurrency = 0;  ///< 0 = by where it runs.
   uint32_t priority = 255;
@@ -160,6 +161,7 @@ absl::Status Send(BatchFlags& flags, Todo& todo, serve::BatchOutput& output, ser
   }
   serve::BatchOptions options{.api_key = key};
   KVIST_ASSIGN_OR_RETURN(options.url, serve::ParseServerUrl(url));
+  KVIST_ASSIGN_OR_RETURN(options.trust, serve::TrustFor(options.url, flags.ca_file));
   options.concurrency = flags.concurrency > 0 ? flags.concurrency
                         : own == nullptr      ? kConcurrencyAtServer
                                               : kConcurrencyAlone;
@@ -199,7 +201,8 @@ void AddBatch(CLI::App& app, int& exit_code) {
   command->add_option("IN", flags->in, "JSON lines: custom_id, method, url, body; - = standard input")->required();
   command->add_option("OUT", flags->out, "JSON lines: an answer or an error each; a run that was ended goes on in it")
       ->required();
-  command->add_option("--url", flags->url, "Running server, http://HOST:PORT; without it the model runs here");
+  command->add_option("--url", flags->url, "Running server, http[s]://HOST:PORT; without it the model runs here");
+  command->add_option("--ca-file", flags->ca_file, std::string(kCaFileHelp));
   command->add_option("--api-key", flags->api_key, "Key to send; also KVIST_API_KEY");
   command->add_option("--model", flags->model.model,
                       "GGUF file or the name of a fetched model, when there is no --url; else the default model");

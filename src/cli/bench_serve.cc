@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "cli/commands.h"
+#include "cli/http_get.h"
 #include "cli/model_flags.h"
 #include "cli/progress.h"
 #include "cli/ranges.h"
@@ -28,7 +29,7 @@ namespace kvist::cli {
 namespace {
 
 struct BenchServeFlags {
-  std::string url = "http://127.0.0.1:8080", api_key, endpoint = "chat", dataset, rate_file, more, html;
+  std::string url = "http://127.0.0.1:8080", api_key, endpoint = "chat", dataset, rate_file, more, html, ca_file;
   std::vector<std::string> traces, tenants;
   double slo_ttft_ms = 0, slo_tpot_ms = 0, timeout_s = 600;
   bool ignore_eos = false, json = false;
@@ -135,6 +136,7 @@ boost::json::object Settings(const BenchServeFlags& flags, const lab::LoadPlan& 
 
 absl::Status BenchServe(BenchServeFlags& flags) {
   KVIST_ASSIGN_OR_RETURN(flags.run.url, serve::ParseServerUrl(flags.url));
+  KVIST_ASSIGN_OR_RETURN(flags.run.trust, serve::TrustFor(flags.run.url, flags.ca_file));
   KVIST_ASSIGN_OR_RETURN(flags.run.more, MoreFields(flags));
   KVIST_ASSIGN_OR_RETURN(lab::LoadPlan plan, MakePlan(flags));
   RaiseOpenFilesLimit();
@@ -248,7 +250,8 @@ void AddBenchServe(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<BenchServeFlags>();
   CLI::App* command = app.add_subcommand(
       "bench-serve", "Load for an OpenAI-compatible server: first token, time per token, goodput, fairness");
-  command->add_option("--url", flags->url, "Server, http://HOST:PORT")->capture_default_str();
+  command->add_option("--url", flags->url, "Server, http[s]://HOST:PORT")->capture_default_str();
+  command->add_option("--ca-file", flags->ca_file, std::string(kCaFileHelp));
   command->add_option("--model", flags->run.model, "Name of the model, where the server wants one");
   command->add_option("--api-key", flags->api_key, "Key to send; also KVIST_API_KEY");
   command

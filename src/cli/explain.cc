@@ -24,7 +24,7 @@ namespace {
 namespace json = boost::json;
 
 struct ExplainFlags {
-  std::string id, url = "http://127.0.0.1:8080", api_key;
+  std::string id, url = "http://127.0.0.1:8080", api_key, ca_file;
   bool json = false;
 };
 
@@ -137,7 +137,7 @@ std::string ReportText(const json::value& request) {
 absl::StatusOr<json::value> Fetch(const ExplainFlags& flags, const std::string& path) {
   std::string url = flags.url;
   while (url.ends_with('/')) url.pop_back();
-  KVIST_ASSIGN_OR_RETURN(const std::string body, HttpGet(url + path, flags.api_key));
+  KVIST_ASSIGN_OR_RETURN(const std::string body, HttpGet(url + path, flags.api_key, flags.ca_file));
   json::error_code error;
   json::value parsed = json::parse(body, error);
   if (error || !parsed.is_object()) return absl::DataLossError(Cat(url, path, ": this is not an answer of kvist"));
@@ -170,6 +170,7 @@ void AddExplain(CLI::App& app, int& exit_code) {
   command->add_option("ID", flags->id, "The id in the answer (chatcmpl-..., cmpl-...); else the latest request");
   command->add_option("--url", flags->url, "Where the server listens")->capture_default_str();
   command->add_option("--api-key", flags->api_key, "Its key; also KVIST_API_KEY, which other users cannot see");
+  command->add_option("--ca-file", flags->ca_file, std::string(kCaFileHelp));
   command->add_flag("--json", flags->json, "One JSON object on standard output");
   command->callback([flags, &exit_code] {
     const absl::Status status = Explain(*flags);

@@ -48,7 +48,8 @@ absl::Status StatusOf(const std::string& url, const std::string& body, long http
 
 }  // namespace
 
-absl::StatusOr<std::string> HttpGet(const std::string& url, const std::string& bearer_token) {
+absl::StatusOr<std::string> HttpGet(const std::string& url, const std::string& bearer_token,
+                                    const std::string& ca_file) {
   const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl(curl_easy_init(), &curl_easy_cleanup);
   if (curl == nullptr) return absl::InternalError("libcurl does not start");
   std::string body;
@@ -65,11 +66,18 @@ absl::StatusOr<std::string> HttpGet(const std::string& url, const std::string& b
   curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION, &Append);
   curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &body);
+  if (!ca_file.empty()) curl_easy_setopt(curl.get(), CURLOPT_CAINFO, ca_file.c_str());
   const CURLcode code = curl_easy_perform(curl.get());
+  if (code == CURLE_SSL_CACERT_BADFILE)
+    return absl::InvalidArgumentError(Cat("--ca-file ", ca_file, ": cannot be read"));
   if (code == CURLE_WRITE_ERROR) {
     return absl::ResourceExhaustedError(Cat(url, ": the answer has more than ", kBodyBytesMax, " bytes"));
   }
-  if (code != CURLE_OK) return absl::UnavailableError(Cat(url, ": ", curl_easy_strerror(code)));
+  if (code != CURLE_OK) {
+    return absl::UnavailableError(
+        Cat(url, ": ", curl_easy_strerror(code),
+            code == CURLE_PEER_FAILED_VERIFICATION ? "; --ca-file names whom to believe" : ""));
+  }
   long http_status = 0;
   curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &http_status);
   if (http_status != 200) return StatusOf(url, body, http_status);

@@ -6,6 +6,7 @@
 #include <numbers>
 #include <span>
 
+#include <fmt/format.h>
 #include <boost/json.hpp>
 
 #include "absl/strings/ascii.h"
@@ -32,6 +33,13 @@ constexpr std::string_view kWords[] = {
 
 absl::Status Bad(size_t entry, std::string_view what) {
   return absl::InvalidArgumentError(Cat("entry ", entry, " of the data set: ", what));
+}
+
+/// @param what  it is; from 0 to `max`
+absl::Status ReadRatePart(absl::string_view text, std::string_view what, double max, size_t line, double& out) {
+  if (absl::SimpleAtod(text, &out) && out >= 0 && out <= max) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("line {}: '{}' is not {} from 0 to {:.0f}", line,
+                                                std::string_view(text.data(), text.size()), what, max));
 }
 
 std::string WordsOf(std::span<const TokenId> tokens) {
@@ -144,11 +152,11 @@ absl::StatusOr<std::vector<RateStep>> ParseRates(std::string_view text) {
     if (line.empty()) continue;
     const std::vector<absl::string_view> parts = absl::StrSplit(line, ',');
     RateStep step;
-    const bool numbers =
-        parts.size() == 2 && absl::SimpleAtod(parts[0], &step.at_s) && absl::SimpleAtod(parts[1], &step.rate);
-    if (!numbers || !(step.at_s >= 0) || !(step.rate >= 0) || step.at_s > 1e9 || step.rate > 1e6) {
-      return absl::InvalidArgumentError(Cat("line ", number, ": 'seconds,rate' is wanted, neither below 0"));
+    if (parts.size() != 2) {
+      return absl::InvalidArgumentError(Cat("line ", number, ": two numbers are wanted, 'seconds,rate'"));
     }
+    KVIST_RETURN_IF_ERROR(ReadRatePart(parts[0], "a time in seconds", 1e9, number, step.at_s));
+    KVIST_RETURN_IF_ERROR(ReadRatePart(parts[1], "a rate per second", 1e6, number, step.rate));
     if (!rates.empty() && step.at_s <= rates.back().at_s) {
       return absl::InvalidArgumentError(Cat("line ", number, ": times must increase"));
     }

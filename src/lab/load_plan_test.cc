@@ -105,7 +105,10 @@ TEST(LoadPlanTest, RatesThatChange) {
   for (const char* bad : {"", "0,0", "1", "1,2,3", "a,1", "0,-1", "5,1\n5,2"}) {
     EXPECT_FALSE(ParseRates(bad).ok()) << bad;
   }
-  EXPECT_EQ(ParseRates("0,1\n0.5,x").status().message(), "line 2: 'seconds,rate' is wanted, neither below 0");
+  EXPECT_EQ(ParseRates("0,1\n0.5,x").status().message(), "line 2: 'x' is not a rate per second from 0 to 1000000");
+  EXPECT_EQ(ParseRates("0,1e9").status().message(), "line 1: '1e9' is not a rate per second from 0 to 1000000");
+  EXPECT_EQ(ParseRates("-1,1").status().message(), "line 1: '-1' is not a time in seconds from 0 to 1000000000");
+  EXPECT_EQ(ParseRates("0;1").status().message(), "line 1: two numbers are wanted, 'seconds,rate'");
 }
 
 TEST(LoadPlanTest, AClosedLoopHasNoTimesAndTenantsTakeTurns) {

@@ -52,7 +52,12 @@ LoadOutcome OutcomeOf(const HttpAnswer& answer) {
 class Run {
  public:
   Run(LoadPlan& plan, const LoadRunOptions& options)
-      : plan_(plan), options_(options), client_(io_, options.url), room_(io_), progress_timer_(io_), wait_(io_) {}
+      : plan_(plan),
+        options_(options),
+        client_(io_, options.url, options.trust),
+        room_(io_),
+        progress_timer_(io_),
+        wait_(io_) {}
 
   absl::StatusOr<LoadResult> Go() {
     KVIST_RETURN_IF_ERROR(client_.Resolve());

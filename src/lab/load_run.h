@@ -27,8 +27,9 @@ struct LoadProgress {
 
 struct LoadRunOptions {
   serve::ServerUrl url;
-  std::string model;         ///< "" = the request names none.
-  bool chat = true;          ///< Else completions.
+  std::shared_ptr<const serve::TlsTrust> trust;  ///< Of https.
+  std::string model;                             ///< "" = the request names none.
+  bool chat = true;                              ///< Else completions.
   uint32_t concurrency = 0;  ///< Requests under way at most; 0 = no bound. REQUIRES: not 0 in a closed loop.
   double seconds = 0;        ///< Closed loop: no conversation begins later; 0 = no bound.
   std::chrono::milliseconds timeout{600'000};  ///< Of one request.

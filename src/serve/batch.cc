@@ -46,7 +46,11 @@ void CountTokens(const std::string& body, BatchProgress& progress) {
 class Batch {
  public:
   Batch(std::vector<BatchRequest> requests, BatchOutput& output, const BatchOptions& options)
-      : requests_(std::move(requests)), output_(output), options_(options), client_(io_, options.url), tick_(io_) {}
+      : requests_(std::move(requests)),
+        output_(output),
+        options_(options),
+        client_(io_, options.url, options.trust),
+        tick_(io_) {}
 
   absl::Status Go() {
     KVIST_RETURN_IF_ERROR(client_.Resolve());

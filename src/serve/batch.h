@@ -26,6 +26,7 @@ struct BatchProgress {
 
 struct BatchOptions {
   ServerUrl url;
+  std::shared_ptr<const TlsTrust> trust;  ///< Of https.
   std::string api_key;
   uint32_t concurrency = 16;  ///< Requests under way.
   /// Called a few times a second and at the end; false ends the run.

@@ -31,9 +31,9 @@ class ByteChannel {
   virtual boost::asio::ip::tcp::socket& socket() = 0;
   executor_type get_executor() { return socket().get_executor(); }
 
-  /// Agrees with the client on how to go on; before anything else. Errors: those of the socket, of TLS.
+  /// Agrees with the other side on how to go on; before anything else. Errors: those of the socket, of TLS.
   virtual boost::asio::awaitable<Error> Open() = 0;
-  /// Tells the client that nothing more comes, where that has a form of its own; the socket stays open.
+  /// Tells the other side that nothing more comes, where that has a form of its own; the socket stays open.
   virtual boost::asio::awaitable<void> SayGoodbye() = 0;
 
   /// At least one byte, or an error. One Read and one Write at a time.

@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// HTTP from the other side: posts JSON to a server and hands over its answer, whole or event by event. Connections are
-/// kept for the next request. For load generators and batches; one io_context, one thread, thousands of requests at
-/// once. Non-goals: TLS, redirects, proxies, compression.
+/// HTTP(S) from the other side: posts JSON to a server and hands over its answer, whole or event by event. Connections
+/// are kept for the next request. For load generators and batches; one io_context, one thread, thousands of requests at
+/// once. Non-goals: redirects, proxies, compression.
 
 #include <chrono>
 #include <cstdint>
@@ -20,19 +20,23 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include "absl/status/statusor.h"
+#include "serve/tls.h"
 
 namespace kvist::serve {
 
 struct ServerUrl {
   std::string host, port;
   std::string path;  ///< "" or "/prefix", before the paths of requests.
+  bool tls = false;
 
   std::string Authority() const;  ///< "127.0.0.1:8080", for Host.
 };
 
-/// "http://host[:port][/prefix]"; a trailing "/v1" is left out, as requests name it. Errors: InvalidArgument, also for
-/// https.
+/// "http[s]://host[:port][/prefix]"; a trailing "/v1" is left out, as requests name it. Errors: InvalidArgument.
 absl::StatusOr<ServerUrl> ParseServerUrl(std::string_view url);
+
+/// Null for http. Errors: InvalidArgument for a file that is no good, or where nothing asks for it.
+absl::StatusOr<std::shared_ptr<const TlsTrust>> TrustFor(const ServerUrl& url, const std::string& ca_file);
 
 struct HttpPost {
   std::string path, body;
@@ -43,7 +47,7 @@ struct HttpPost {
 /// How an exchange ended.
 enum class HttpEnd : uint8_t {
   kWhole,        ///< The answer came to its end; `status` says what kind it is.
-  kUnreachable,  ///< No connection.
+  kUnreachable,  ///< No connection, or none to a server that is believed.
   kTimedOut,
   kCutOff,    ///< The connection ended, or spoke no HTTP, before the answer's end.
   kTooLarge,  ///< The answer has more than kAnswerBytesMax.
@@ -66,7 +70,8 @@ class PostClient {
   /// Takes pieces of a 200's event stream as they come; other bodies are gathered.
   using PieceSink = std::function<void(std::string_view)>;
 
-  PostClient(boost::asio::io_context& io, ServerUrl url);
+  /// @param trust  REQUIRES: given exactly where the URL says https
+  PostClient(boost::asio::io_context& io, ServerUrl url, std::shared_ptr<const TlsTrust> trust);
   ~PostClient();
 
   /// Finds the host's addresses; call first. Errors: Unavailable.
@@ -80,14 +85,17 @@ class PostClient {
 
  private:
   struct Connection;
+  boost::asio::awaitable<boost::system::error_code> Connect(Connection& connection);
   boost::asio::awaitable<HttpAnswer> Exchange(Connection& connection, const HttpPost& post, const PieceSink& on_piece);
   boost::asio::awaitable<void> ReadAnswer(Connection& connection, const PieceSink& on_piece, HttpAnswer& answer);
-  HttpAnswer Failed(HttpAnswer answer, const boost::system::error_code& error, HttpEnd otherwise) const;
+  HttpAnswer Failed(const Connection& connection, HttpAnswer answer, const boost::system::error_code& error,
+                    HttpEnd otherwise) const;
 
   boost::asio::io_context& io_;
   const ServerUrl url_;
+  const std::shared_ptr<const TlsTrust> trust_;
   boost::asio::ip::tcp::resolver::results_type addresses_;
-  std::vector<std::unique_ptr<Connection>> idle_;
+  std::vector<std::shared_ptr<Connection>> idle_;
   std::unordered_set<Connection*> active_;
   bool stopping_ = false;
 };

@@ -28,7 +28,16 @@ TEST(ServerUrlTest, WhatIsNoneIsRefused) {
                           "http://user@host", "http://host/?a=1", "http://host/a\r\nX: y"}) {
     EXPECT_FALSE(ParseServerUrl(bad).ok()) << bad;
   }
-  EXPECT_THAT(ParseServerUrl("https://host").status().message(), HasSubstr("TLS"));
+}
+
+TEST(ServerUrlTest, TlsHasItsOwnPortAndTrust) {
+  const auto url = ParseServerUrl("https://host/v1");
+  ASSERT_TRUE(url.ok());
+  EXPECT_TRUE(url->tls);
+  EXPECT_EQ(url->port, "443");
+  EXPECT_THAT(std::string(TrustFor(*ParseServerUrl("http://host"), "ca.pem").status().message()),
+              HasSubstr("--ca-file is for a --url that begins with https://"));
+  EXPECT_THAT(std::string(TrustFor(*url, "/none/ca.pem").status().message()), HasSubstr("/none/ca.pem"));
 }
 
 }  // namespace

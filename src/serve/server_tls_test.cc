@@ -20,8 +20,12 @@
 #include <openssl/x509.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
 
 #include "base/status.h"
+#include "serve/post_client.h"
 #include "serve/server_testutil.h"
 #include "serve/tls.h"
 
@@ -214,6 +218,52 @@ TEST_F(ServerTls, OldVersionsOtherProtocolsAndNoise) {
   HttpClient noise(world.port());
   noise.Send(std::string(3000, '\xee'));
   EXPECT_TRUE(noise.WaitForClose(milliseconds(5000)));
+}
+
+/// What the client that load and batches use gets from https://HOST.
+HttpAnswer PostOver(const std::string& host, uint16_t port, const std::string& ca_file, std::string body,
+                    PostClient::PieceSink on_piece = nullptr) {
+  boost::asio::io_context io;
+  const auto url = ParseServerUrl(Cat("https://", host, ":", port));
+  auto trust = TrustFor(*url, ca_file);
+  if (!trust.ok()) return {.end = HttpEnd::kUnreachable, .why = std::string(trust.status().message())};
+  PostClient client(io, *url, *std::move(trust));
+  if (!client.Resolve().ok()) return {.end = HttpEnd::kUnreachable, .why = "not found"};
+  HttpAnswer answer;
+  boost::asio::co_spawn(
+      io,
+      [&]() -> boost::asio::awaitable<void> {
+        for (int i = 0; i < 2; ++i) {  // The second on the same connection.
+          HttpPost post{.path = kChatPath, .body = body, .limit = milliseconds(10'000)};
+          answer = co_await client.Post(std::move(post), on_piece);
+        }
+      },
+      boost::asio::detached);
+  io.run();
+  return answer;
+}
+
+TEST_F(ServerTls, TheClientOfLoadAndBatchesSpeaksItToServersThatItBelieves) {
+  FakeWorld world(options_);
+  const std::string own = certificates_.Path("one.pem");
+  const HttpAnswer whole = PostOver("localhost", world.port(), own, kHello);
+  EXPECT_EQ(whole.end, HttpEnd::kWhole) << whole.why;
+  EXPECT_EQ(whole.status, 200);
+  std::string pieces;
+  const HttpAnswer stream =
+      PostOver("localhost", world.port(), own, kHelloStream, [&](std::string_view piece) { pieces += piece; });
+  EXPECT_EQ(stream.end, HttpEnd::kWhole) << stream.why;
+  EXPECT_THAT(pieces, HasSubstr("data: [DONE]"));
+  EXPECT_TRUE(world.WaitForStats(IsIdle));
+
+  certificates_.Make("two", 2);
+  for (const std::string& ca_file : {std::string(), certificates_.Path("two.pem")}) {
+    const HttpAnswer strange = PostOver("localhost", world.port(), ca_file, kHello);
+    EXPECT_EQ(strange.end, HttpEnd::kUnreachable);
+    EXPECT_THAT(strange.why, HasSubstr("--ca-file names whom to believe"));
+  }
+  EXPECT_EQ(PostOver("127.0.0.1", world.port(), own, kHello).end, HttpEnd::kUnreachable) << "it is localhost's";
+  EXPECT_THAT(PostOver("localhost", world.port(), certificates_.Path("none.pem"), kHello).why, HasSubstr("none.pem"));
 }
 
 TEST_F(ServerTls, SlowHandshakesEnd) {

@@ -8,6 +8,7 @@
 #include <openssl/ssl.h>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
@@ -24,11 +25,21 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 class TlsChannel final : public ByteChannel {
  public:
-  TlsChannel(asio::ip::tcp::socket socket, ssl::context& context) : stream_(std::move(socket), context) {}
+  TlsChannel(asio::ip::tcp::socket socket, ssl::context& context, ssl::stream_base::handshake_type side)
+      : stream_(std::move(socket), context), side_(side) {}
+
+  /// The other side must be this host. Before Open.
+  void Expect(const std::string& host) {
+    boost::system::error_code ignored;
+    asio::ip::make_address(host, ignored);
+    if (ignored) SSL_set_tlsext_host_name(stream_.native_handle(), host.c_str());  // Addresses are not named so.
+    stream_.set_verify_mode(ssl::verify_peer, ignored);
+    stream_.set_verify_callback(ssl::host_name_verification(host), ignored);
+  }
 
   asio::ip::tcp::socket& socket() override { return stream_.next_layer(); }
   asio::awaitable<Error> Open() override {
-    auto [error] = co_await stream_.async_handshake(ssl::stream_base::server, kAwait);
+    auto [error] = co_await stream_.async_handshake(side_, kAwait);
     opened_ = !error;
     co_return error;
   }
@@ -40,6 +51,7 @@ class TlsChannel final : public ByteChannel {
 
  private:
   ssl::stream<asio::ip::tcp::socket> stream_;
+  const ssl::stream_base::handshake_type side_;
   bool opened_ = false;
 };
 
@@ -99,7 +111,39 @@ absl::StatusOr<std::shared_ptr<const TlsIdentity>> TlsIdentity::Load(const TlsFi
 }
 
 std::unique_ptr<ByteChannel> TlsIdentity::NewChannel(asio::ip::tcp::socket socket) const {
-  return std::make_unique<TlsChannel>(std::move(socket), context_->value);
+  return std::make_unique<TlsChannel>(std::move(socket), context_->value, ssl::stream_base::server);
+}
+
+struct TlsTrust::Context {
+  ssl::context value{ssl::context::tls_client};
+};
+
+TlsTrust::TlsTrust(std::unique_ptr<Context> context) : context_(std::move(context)) {}
+TlsTrust::~TlsTrust() = default;
+
+absl::StatusOr<std::shared_ptr<const TlsTrust>> TlsTrust::Load(const std::string& ca_file) {
+  auto owned = std::make_unique<Context>();
+  SSL_CTX_set_min_proto_version(owned->value.native_handle(), TLS1_2_VERSION);
+  boost::system::error_code error;
+  if (ca_file.empty()) {
+    owned->value.set_default_verify_paths(error);
+    if (error) return absl::UnavailableError(Cat("the system's certificates cannot be found: ", error.message()));
+  } else {
+    owned->value.load_verify_file(ca_file, error);
+    if (error) return Fault(ca_file, "no certificate in PEM can be read from it", error);
+  }
+  return std::shared_ptr<const TlsTrust>(new TlsTrust(std::move(owned)));
+}
+
+std::unique_ptr<ByteChannel> TlsTrust::NewChannel(asio::ip::tcp::socket socket, const std::string& host) const {
+  auto channel = std::make_unique<TlsChannel>(std::move(socket), context_->value, ssl::stream_base::client);
+  channel->Expect(host);
+  return channel;
+}
+
+bool IsDistrust(const ByteChannel::Error& error) {
+  return error.category() == asio::error::get_ssl_category() &&
+         ERR_GET_REASON(static_cast<unsigned long>(error.value())) == SSL_R_CERTIFICATE_VERIFY_FAILED;
 }
 
 std::string UtcText(int64_t unix_s) {

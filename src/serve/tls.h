@@ -1,9 +1,9 @@
 #pragma once
 
 /// @file
-/// TLS for connections that come in: a certificate with its key, and channels that use it. TLS 1.2 and later, HTTP/1.1
-/// only (ALPN). Threads: loading any, channels the network thread. Non-goals: certificates of clients, choosing among
-/// several certificates, fetching any.
+/// TLS for connections that come in (a certificate with its key) and for those that go out (whom to believe), and
+/// channels that use it. TLS 1.2 and later, HTTP/1.1 only (ALPN). Threads: loading any, channels the network thread.
+/// Non-goals: certificates of clients, choosing among several certificates, fetching any.
 
 #include <cstdint>
 #include <memory>
@@ -49,6 +49,27 @@ std::string UtcText(int64_t unix_s);
 
 /// That clients will refuse the certificate now, or that it ends within 14 days; "" = neither.
 std::string DatesWarning(const TlsIdentity& identity, int64_t unix_now_s);
+
+/// Whose certificates a client believes.
+class TlsTrust {
+ public:
+  /// @param ca_file  certificates in PEM, those that servers' rest on or servers' own; "" = the system's
+  /// Errors: InvalidArgument naming the file.
+  static absl::StatusOr<std::shared_ptr<const TlsTrust>> Load(const std::string& ca_file);
+  ~TlsTrust();
+
+  /// A channel that begins with a handshake, which fails where the server cannot show that it is `host`.
+  std::unique_ptr<ByteChannel> NewChannel(boost::asio::ip::tcp::socket socket, const std::string& host) const;
+
+ private:
+  struct Context;
+  explicit TlsTrust(std::unique_ptr<Context> context);
+
+  const std::unique_ptr<Context> context_;
+};
+
+/// The handshake failed because the server's certificate is not believed.
+bool IsDistrust(const ByteChannel::Error& error);
 
 /// The handshake failed because the client spoke plain HTTP.
 bool IsPlainHttp(const ByteChannel::Error& error);

@@ -107,14 +107,15 @@ class Fake(unittest.TestCase):
         self.assertLess(out["duration_s"], 10)
 
     def test_wrong_usage(self):
-        for arguments, text in ((["--url", "https://x"], "TLS"), (["--url", "nonsense"], "http://"), (["--tenant", "a"], "NAME=KEY"),
+        for arguments, text in ((["--ca-file", "x.pem"], "https://"), (["--url", "https://x", "--ca-file", "/none.pem"], "/none.pem"), (["--url", "nonsense"], "http://"), (["--tenant", "a"], "NAME=KEY"),
                                 (["--tenant", "a=b:fast"], "rate"), (["--body", "[1]"], "--body"),
                                 (["--token-ids", "9"], "completions")):
             with self.subTest(arguments):
                 done = run(*arguments, code=1)
                 self.assertEqual(done.stdout, "")
                 self.assertIn(text, done.stderr)
-        for arguments in (["--rate", "0"], ["--concurrency", "0"], ["--burstiness", "nan"], ["--trace", "/does/not/exist"]):
+        for arguments in (["--rate", "0"], ["--concurrency", "0"], ["--burstiness", "nan"], ["--trace", "/does/not/exist"], ["--speed", "2"],
+                          ["--tenant", "a=b", "--api-key", "k"]):
             self.assertEqual(run(*arguments, code=2).stdout, "")
 
 
