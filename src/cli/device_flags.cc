@@ -16,6 +16,7 @@ namespace kvist::cli {
 
 void AddDeviceFlags(CLI::App& command, DeviceFlags& flags, const std::string& shape_flag) {
   command.add_option("--device", flags.device, "Emulated device: a name of devices/, or a file that ends in .toml");
+  flags.shape_flag = shape_flag;
   command.add_option(shape_flag, flags.shape,
                      "Model on that device, by the name of its shape, such as llama-3.1-8b, or a GGUF file");
   const auto numbers =
@@ -54,7 +55,12 @@ device::Catalog DeviceCatalog(const std::string& given) {
 }
 
 absl::StatusOr<cost::StepModel> StepModelOf(const DeviceFlags& flags) {
-  if (flags.shape.empty()) return absl::InvalidArgumentError("a device needs the shape of a model");
+  if (flags.shape.empty()) {
+    std::string names;
+    for (const cost::ModelShape& shape : cost::ModelShapes()) names += Cat(", ", shape.name);
+    return absl::InvalidArgumentError(Cat("--device needs ", flags.shape_flag,
+                                          " with the model that runs on it: a GGUF file, or one of", names.substr(1)));
+  }
   const device::Catalog catalog = DeviceCatalog(flags.folder);
   cost::StepModelOptions options{.weights = device::FindNumber(flags.dtype).value(),
                                  .keys = device::FindNumber(flags.kv_dtype).value(),

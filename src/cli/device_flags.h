@@ -15,7 +15,8 @@
 namespace kvist::cli {
 
 struct DeviceFlags {
-  std::string device;  ///< Name or file; empty = none was asked for.
+  std::string device;      ///< Name or file; empty = none was asked for.
+  std::string shape_flag;  ///< What AddDeviceFlags called it.
   std::string shape, dtype = "bf16", kv_dtype = "bf16", link, profile;
   std::string folder;  ///< Of device files; empty = KVIST_DEVICES, else what was installed.
   uint32_t tensor_parallel = 1, pipeline_parallel = 1;

@@ -43,8 +43,20 @@ absl::StatusOr<uint64_t> WorkingSet(const workload::Trace& trace) {
   return all.distinct_blocks;
 }
 
+/// A trace that says what prompts have in common.
+absl::StatusOr<workload::Trace> TraceWithTexts(const ReplayFlags& flags) {
+  KVIST_ASSIGN_OR_RETURN(workload::Trace trace, workload::LoadTraces(flags.traces));
+  if (trace.requests.empty()) return absl::InvalidArgumentError("--trace: there is no request in it");
+  if (trace.block_tokens == 0) {
+    return absl::InvalidArgumentError(
+        "--trace: times and lengths alone, as Azure's have them, say nothing of what a cache would save; give --device "
+        "to run them on an emulated device");
+  }
+  return trace;
+}
+
 absl::Status Replay(const ReplayFlags& flags) {
-  KVIST_ASSIGN_OR_RETURN(const workload::Trace trace, workload::LoadTraces(flags.traces));
+  KVIST_ASSIGN_OR_RETURN(const workload::Trace trace, TraceWithTexts(flags));
   uint64_t blocks = flags.blocks;
   if (blocks == 0) {
     KVIST_ASSIGN_OR_RETURN(const uint64_t working_set, WorkingSet(trace));
@@ -131,7 +143,7 @@ void PrintTiers(const std::vector<TierRow>& rows, uint64_t block_bytes, bool as_
 }
 
 absl::Status ReplayTiers(const ReplayFlags& flags) {
-  KVIST_ASSIGN_OR_RETURN(const workload::Trace trace, workload::LoadTraces(flags.traces));
+  KVIST_ASSIGN_OR_RETURN(const workload::Trace trace, TraceWithTexts(flags));
   kv::ReuseAdmissionOptions a5;
   if (!flags.daily_writes.empty()) {
     KVIST_ASSIGN_OR_RETURN(a5.bytes_per_day, ParseByteSize(flags.daily_writes));

@@ -122,6 +122,7 @@ void AddReplayDeviceFlags(CLI::App& command, ReplayDeviceFlags& flags) {
 absl::Status ReplayDevice(const ReplayDeviceFlags& flags, const std::vector<std::string>& traces, uint32_t blocks,
                           bool json) {
   KVIST_ASSIGN_OR_RETURN(workload::Trace trace, workload::LoadTraces(traces));
+  if (trace.requests.empty()) return absl::InvalidArgumentError("--trace: there is no request in it");
   if (flags.requests > 0 && flags.requests < trace.requests.size()) trace.requests.resize(flags.requests);
   if (flags.copies > 1) trace = lab::CopiesOf(trace, flags.copies);
   KVIST_ASSIGN_OR_RETURN(const std::string model_path, ResolveModel(""));

@@ -23,6 +23,7 @@
 #include "modelfile/chat_prompt.h"
 #include "platform/interrupt.h"
 #include "platform/terminal.h"
+#include "serve/answer_format.h"
 #include "serve/json_output.h"
 
 namespace kvist::cli {
@@ -178,22 +179,6 @@ class Session {
   boost::json::array messages_;
 };
 
-std::string_view NameOf(FinishReason finish) {
-  switch (finish) {
-    case FinishReason::kNone:
-      break;
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kCancelled:
-      return "cancelled";
-    case FinishReason::kError:
-      return "error";
-  }
-  return "none";
-}
-
 void PrintSpeed(const Answer& answer) {
   fmt::print(stderr, "prompt {} tokens ({} cached), {:.1f} tokens/s; answer {} tokens, {:.1f} tokens/s\n",
              answer.usage.prompt_tokens, answer.usage.cached_tokens, answer.PromptTokensPerS(),
@@ -202,7 +187,7 @@ void PrintSpeed(const Answer& answer) {
 
 void PrintJson(const Answer& answer, const runtime::Runtime& runtime) {
   const boost::json::object object{{"text", answer.text},
-                                   {"finish_reason", NameOf(answer.finish)},
+                                   {"finish_reason", serve::FinishReasonName(answer.finish)},
                                    {"usage",
                                     {{"prompt_tokens", answer.usage.prompt_tokens},
                                      {"completion_tokens", answer.usage.output_tokens},

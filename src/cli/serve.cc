@@ -34,8 +34,9 @@ void LogMemory(const runtime::Runtime& runtime, uint64_t free_bytes) {
   spdlog::info("KV memory: {} for {} tokens in {}, from {} free", FormatByteSize(runtime.kv_bytes), FormatCount(tokens),
                KvTypeName(runtime.kv_type), FormatByteSize(free_bytes));
   if (runtime.engine->context_tokens_max() < limits.context_tokens_max) {
-    spdlog::warn("the context is cut to {} tokens by KV memory; --kv-memory gives it more",
-                 FormatCount(runtime.engine->context_tokens_max()));
+    spdlog::warn("the context is cut to {} tokens by KV memory; {} more",
+                 FormatCount(runtime.engine->context_tokens_max()),
+                 runtime.cpu != nullptr ? "--kv-memory gives it" : "--memory-share or --tensor-parallel give it");
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/byte_size.h"
 #include "base/status.h"
+#include "cli/flag_rules.h"
 #include "cli/policy_flag.h"
 #include "cli/ranges.h"
 #include "runtime/runtime.h"
@@ -204,6 +205,9 @@ absl::StatusOr<ServeChange> ReadAgain(const ServeSources& sources) {
   KVIST_RETURN_IF_ERROR(Apply(command, sources.command_line));
   KVIST_ASSIGN_OR_RETURN(const std::vector<Setting> others, OtherSettings(command, sources.config));
   KVIST_RETURN_IF_ERROR(Apply(command, others));
+  std::vector<Setting> given = sources.command_line;
+  given.insert(given.end(), others.begin(), others.end());
+  KVIST_RETURN_IF_ERROR(CheckFlagRules(command, given));
   KVIST_RETURN_IF_ERROR(Resolve(change.flags));
   const auto values_in = [](const std::vector<Setting>& settings, const std::string& flag) {
     const auto it = std::ranges::find(settings, flag, &Setting::flag);

@@ -16,6 +16,8 @@
 #include <boost/json.hpp>
 
 #include "base/status.h"
+#include "cli/flag_rules.h"
+#include "platform/environment.h"
 #include "platform/text_file.h"
 
 namespace kvist::cli {
@@ -33,11 +35,10 @@ std::string KeyOf(const CLI::Option& option) {
   return option.get_positional() ? positional : "";
 }
 
-CLI::Option* FindOption(CLI::App& command, std::string_view key) {
-  for (CLI::Option* option : command.get_options({})) {
-    if (KeyOf(*option) == key) return option;
-  }
-  return nullptr;
+template <class Option>
+Option* FindOption(const std::vector<Option*>& options, std::string_view key) {
+  const auto found = std::ranges::find_if(options, [&](const Option* option) { return KeyOf(*option) == key; });
+  return found == options.end() ? nullptr : *found;
 }
 
 /// Letters to insert, delete or replace.
@@ -65,32 +66,57 @@ std::string PlaceOf(std::string_view path, const toml::source_region& source) {
   return Cat(path, ":", source.begin.line, ":", source.begin.column);
 }
 
-/// Text that the flag would have on a command line; nullopt for kinds that no flag takes.
-std::optional<std::string> TextOf(const toml::node& node) {
-  if (const auto text = node.value_exact<std::string>()) return *text;
+/// What values a flag has.
+enum class ValueKind : uint8_t { kTruth, kWhole, kNumber, kText };
+
+ValueKind KindOf(const CLI::Option& option) {
+  if (option.get_items_expected_max() == 0) return ValueKind::kTruth;
+  const std::string type = option.get_type_name();  // CLI11's, of the variable that takes the value.
+  if (type.starts_with("UINT") || type.starts_with("INT")) return ValueKind::kWhole;
+  return type.starts_with("FLOAT") ? ValueKind::kNumber : ValueKind::kText;
+}
+
+std::string_view NameOf(ValueKind kind) {
+  switch (kind) {
+    case ValueKind::kTruth:
+      return "true or false";
+    case ValueKind::kWhole:
+      return "a whole number";
+    case ValueKind::kNumber:
+      return "a number";
+    case ValueKind::kText:
+      return "a string";
+  }
+  return "";
+}
+
+/// Text that the flag would have on a command line; nullopt for what is of another kind. Sizes may be numbers.
+std::optional<std::string> TextOf(const toml::node& node, ValueKind kind) {
+  if (const auto truth = node.value_exact<bool>(); truth && kind == ValueKind::kTruth) return *truth ? "true" : "false";
+  if (const auto text = node.value_exact<std::string>(); text && kind == ValueKind::kText) return *text;
+  if (kind == ValueKind::kTruth) return std::nullopt;
   if (const auto whole = node.value_exact<int64_t>()) return std::to_string(*whole);
-  if (const auto number = node.value_exact<double>()) return fmt::format("{}", *number);
-  if (const auto truth = node.value_exact<bool>()) return *truth ? "true" : "false";
+  if (const auto number = node.value_exact<double>(); number && kind == ValueKind::kNumber) {
+    return fmt::format("{}", *number);
+  }
   return std::nullopt;
 }
 
-absl::StatusOr<std::vector<std::string>> ValuesOf(const toml::node& node, const std::string& place,
-                                                  std::string_view key) {
+absl::StatusOr<std::vector<std::string>> ValuesOf(const toml::node& node, const CLI::Option& option,
+                                                  const std::string& place, std::string_view key) {
+  const ValueKind kind = KindOf(option);
+  const bool several = option.get_expected_max() > 1;
   std::vector<std::string> values;
   const auto add = [&](const toml::node& one) {
-    const std::optional<std::string> text = TextOf(one);
+    const std::optional<std::string> text = TextOf(one, kind);
     if (text) values.push_back(*text);
     return text.has_value();
   };
-  bool good = true;
-  if (const toml::array* list = node.as_array()) {
-    for (const toml::node& one : *list) good = good && add(one);
-  } else {
-    good = add(node);
-  }
+  const toml::array* list = several ? node.as_array() : nullptr;
+  const bool good = list == nullptr ? add(node) : std::all_of(list->begin(), list->end(), add);
   if (good) return values;
   return absl::InvalidArgumentError(
-      Cat(place, ": '", key, "' must be a string, a number, true, false or an array of these"));
+      Cat(place, ": '", key, "' must be ", NameOf(kind), several ? ", or an array of these" : ""));
 }
 
 /// As TOML, after a space: what the flag is when it is not given; nothing where that is no value of it.
@@ -103,6 +129,36 @@ std::string DefaultOf(const CLI::Option& option) {
   if (error == std::errc() && end == text.data() + text.size()) return " " + text;
   return " " + boost::json::serialize(boost::json::string(text));
 }
+
+/// Names of variables that belong to no flag: those of the product, and those of its tests and tools.
+constexpr std::string_view kOtherVariables[] = {"KVIST_API_KEY",
+                                                "KVIST_CONFIG",
+                                                "KVIST_DEVICES",
+                                                "KVIST_MODELS",
+                                                "KVIST_DATA",
+                                                "KVIST_GOLDEN_MODELS",
+                                                "KVIST_SHARED_DATA",
+                                                "KVIST_BENCH_MODEL",
+                                                "KVIST_BINARY",
+                                                "KVIST_CHROMIUM",
+                                                "KVIST_KILL_SECONDS",
+                                                "KVIST_MODEL",
+                                                "KVIST_PYTHON",
+                                                "KVIST_REBUILD",
+                                                "KVIST_SCREENSHOTS",
+                                                "KVIST_SIM_SECONDS",
+                                                "KVIST_SIM_SEED",
+                                                "KVIST_STORE_KILLS",
+                                                "KVIST_STORE_SEED",
+                                                "KVIST_STORE_SEEDS",
+                                                "KVIST_TEMPLATE_RANDOM_CASES",
+                                                "KVIST_TEMPLATE_RANDOM_SEED",
+                                                "KVIST_TESTS",
+                                                "KVIST_TIME",
+                                                "KVIST_URL",
+                                                "KVIST_WEB_DIST",
+                                                "KVIST_WRITE_CORPUS",
+                                                "KVIST_WS"};
 
 std::vector<std::string> CommandNames(const CLI::App& command) {
   std::vector<std::string> names;
@@ -143,6 +199,23 @@ std::string SettingsFile(std::string_view given, const Environment& environment)
   return std::filesystem::exists(path, ignored) ? path : "";
 }
 
+std::vector<std::string> UnknownVariables(const CLI::App& app, const std::vector<std::string>& variables) {
+  std::vector<std::string> known(std::begin(kOtherVariables), std::end(kOtherVariables));
+  for (const CLI::App* command : app.get_subcommands({})) {
+    for (const std::string& flag : FlagsOf(*command)) known.push_back(VariableName(command->get_name(), flag));
+  }
+  std::vector<std::string> sentences;
+  for (const std::string& name : variables) {
+    if (!name.starts_with("KVIST_") || std::ranges::find(known, name) != known.end()) continue;
+    sentences.push_back(Cat("the variable ", name, " is not known and changes nothing", Hint(name, known)));
+  }
+  return sentences;
+}
+
+const CLI::Option* OptionOf(const CLI::App& command, std::string_view flag) {
+  return FindOption(command.get_options({}), flag);
+}
+
 std::string VariableName(std::string_view command, std::string_view flag) {
   std::string name = Cat("KVIST_", command, "_", flag);
   std::ranges::transform(name, name.begin(),
@@ -170,7 +243,7 @@ absl::StatusOr<std::vector<Setting>> ParseSettings(const CLI::App& command, std:
       return absl::InvalidArgumentError(Cat(setting.place, ": '", command.get_name(), "' has no flag '--", setting.flag,
                                             "'", Hint(setting.flag, keys)));
     }
-    KVIST_ASSIGN_OR_RETURN(setting.values, ValuesOf(node, setting.place, key.str()));
+    KVIST_ASSIGN_OR_RETURN(setting.values, ValuesOf(node, *OptionOf(command, setting.flag), setting.place, key.str()));
     settings.push_back(std::move(setting));
   }
   return settings;
@@ -217,7 +290,7 @@ std::vector<Setting> GivenOn(const CLI::App& command) {
 
 absl::Status Apply(CLI::App& command, const std::vector<Setting>& settings) {
   for (const Setting& setting : settings) {
-    CLI::Option* option = FindOption(command, setting.flag);
+    CLI::Option* option = FindOption(command.get_options({}), setting.flag);
     if (option == nullptr || option->count() > 0 || setting.values.empty()) continue;
     try {
       for (const std::string& value : setting.values) option->add_result(value);
@@ -239,6 +312,19 @@ std::string SettingsTemplate(const CLI::App& command) {
   return text;
 }
 
+namespace {
+
+/// What the environment and the file say takes effect, where the command line lets it.
+absl::Status ApplyOthers(CLI::App& command, const std::string& config) {
+  std::vector<Setting> given = GivenOn(command);
+  KVIST_ASSIGN_OR_RETURN(const std::vector<Setting> others, OtherSettings(command, config));
+  KVIST_RETURN_IF_ERROR(Apply(command, others));
+  given.insert(given.end(), others.begin(), others.end());
+  return CheckFlagRules(command, given);
+}
+
+}  // namespace
+
 void AddSettings(CLI::App& app) {
   const auto config = std::make_shared<std::string>();
   for (CLI::App* command : app.get_subcommands({})) {
@@ -246,9 +332,11 @@ void AddSettings(CLI::App& app) {
                         "File with settings (TOML); else $KVIST_CONFIG, ~/.config/kvist/kvist.toml");
   }
   app.parse_complete_callback([&app, config] {
+    for (const std::string& sentence : UnknownVariables(app, VariableNames())) {
+      fmt::print(stderr, "warning: {}\n", sentence);
+    }
     for (CLI::App* command : app.get_subcommands()) {
-      const absl::StatusOr<std::vector<Setting>> settings = OtherSettings(*command, *config);
-      const absl::Status status = settings.ok() ? Apply(*command, *settings) : settings.status();
+      const absl::Status status = ApplyOthers(*command, *config);
       if (!status.ok()) throw CLI::ValidationError(std::string(status.message()), CLI::ExitCodes::ValidationError);
     }
   });

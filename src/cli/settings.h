@@ -37,7 +37,7 @@ std::string VariableName(std::string_view command, std::string_view flag);
 /// Settings of `command` in a file: those of the table with its name. Tables of other commands are left alone.
 /// @param text  of the file, `path` its name in errors.
 /// Errors: InvalidArgument with file, line and column: not TOML; a table that is no command; a key that is no flag
-/// (with the nearest one); a value of the wrong kind.
+/// (with the nearest one); a value of another kind than the flag's: text for a number, say.
 absl::StatusOr<std::vector<Setting>> ParseSettings(const CLI::App& command, std::string_view path,
                                                    std::string_view text);
 
@@ -47,6 +47,13 @@ std::vector<Setting> SettingsOf(const CLI::App& command, const Environment& envi
 /// All that the environment and the file say. @param config  of --config; "" = not given.
 /// Errors: those of reading the file and of ParseSettings.
 absl::StatusOr<std::vector<Setting>> OtherSettings(const CLI::App& command, std::string_view config);
+
+/// For each of `variables` whose name begins with KVIST_ and means nothing to any command of `app`, nor to a tool
+/// beside kvist: a sentence that names it and the nearest one that does mean something.
+std::vector<std::string> UnknownVariables(const CLI::App& app, const std::vector<std::string>& variables);
+
+/// The flag of a setting, or nullptr.
+const CLI::Option* OptionOf(const CLI::App& command, std::string_view flag);
 
 /// Names of the flags of `command` that settings can give.
 std::vector<std::string> FlagsOf(const CLI::App& command);

@@ -49,10 +49,6 @@ absl::Status ResolveTiers(const TierFlags& flags, runtime::RuntimeOptions& optio
   }
   KVIST_RETURN_IF_ERROR(read("--kv-disk-size", flags.disk_size, options.tiers.disk_bytes));
   KVIST_RETURN_IF_ERROR(read("--kv-disk-daily-writes", flags.daily_writes, options.tiers.written_bytes_per_day));
-  const bool others = !flags.disk_size.empty() || !flags.daily_writes.empty() || flags.tiers.read_only;
-  if (flags.tiers.folder.empty() && others) {
-    return absl::InvalidArgumentError("--kv-disk-... needs --kv-disk DIR");
-  }
   return absl::OkStatus();
 }
 

@@ -2,9 +2,6 @@
 /// `kvist tokenize [MODEL]`: text to token ids and back, as the engine sees them.
 
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,17 +40,7 @@ std::string Readable(std::string_view bytes) {
 
 absl::StatusOr<std::string> ReadInput(const TokenizeFlags& flags) {
   if (flags.has_prompt) return flags.prompt;
-  std::string text;
-  if (flags.file.empty() || flags.file == "-") {
-    text.assign(std::istreambuf_iterator<char>(std::cin), {});
-  } else {
-    std::ifstream in(flags.file, std::ios::binary);
-    if (!in) return absl::NotFoundError(Cat(flags.file, ": cannot be opened"));
-    text.assign(std::istreambuf_iterator<char>(in), {});
-    if (in.bad()) return absl::UnavailableError(Cat(flags.file, ": cannot be read"));
-  }
-  if (text.size() >= 1u << 30) return absl::InvalidArgumentError("the text is longer than 1 GiB");
-  return text;
+  return ReadText(flags.file.empty() ? "-" : flags.file);
 }
 
 /// Ids separated by white space or commas, with or without brackets.

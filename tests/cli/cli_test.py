@@ -6,6 +6,7 @@ import os
 import pathlib
 import pty
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -272,7 +273,15 @@ class Settings(CliTest):
             ("[srve]\n", ":1:2: ", "did you mean 'serve'"),
             ("port = 1\n", ":1:1: ", "[serve]"),
             ("[serve]\nport = 99999\n", ":2:1: ", "99999"),
-            ("[serve]\n\n  port = {a = 1}\n", ":3:3: ", "must be"),
+            ("[serve]\n\n  port = {a = 1}\n", ":3:3: ", "must be a whole number"),
+            ("[serve]\nport = '8080'\n", ":2:1: ", "'port' must be a whole number"),
+            ("[serve]\nport = 8080.0\n", ":2:1: ", "'port' must be a whole number"),
+            ("[serve]\nport = [1, 2]\n", ":2:1: ", "'port' must be a whole number"),
+            ("[serve]\nmax-wait-seconds = true\n", ":2:1: ", "'max-wait-seconds' must be a number"),
+            ("[serve]\nno-cache = 'true'\n", ":2:1: ", "'no-cache' must be true or false"),
+            ("[serve]\nhost = true\n", ":2:1: ", "'host' must be a string"),
+            ("[serve]\napi-key = ['a', false]\n", ":2:1: ", "'api-key' must be a string, or an array of these"),
+            ("[serve]\nkv-disk-size = '1GiB'\n", ":2:1: --kv-disk-size needs --kv-disk", ""),
             ("[serve]\npolicy = 'best'\n", ":2:1: ", "best"),
             ("x" * (1 << 20) + "x", "", "larger than"),
         ):
@@ -281,6 +290,49 @@ class Settings(CliTest):
                 self.fails(2, self.kvist("serve", "--config", path), f"{path}{place}", what)
         self.fails(2, self.kvist("serve", "--config", self.folder / "none.toml"), "none.toml")
         self.fails(2, self.kvist("serve", env={"KVIST_SERVE_PORT": "tcp://10.0.0.1:80"}), "KVIST_SERVE_PORT: --port")
+
+    def test_flags_that_would_do_nothing_are_refused(self):
+        device = ("--device", "h100", "--model-shape", "llama-3.1-8b")
+        for arguments, text in (
+            (("serve", *device, "--kv-memory", "1GiB"), "--kv-memory does nothing with --device"),
+            (("serve", *device, "--forget-below", "0.3"), "--forget-below does nothing with --device"),
+            (("serve", *device, "--kv-disk", "/x"), "--kv-disk does nothing with --device"),
+            (("serve", "--model-shape", "llama-3.1-8b"), "--model-shape needs --device"),
+            (("serve", "--tensor-parallel", "1"), "--tensor-parallel needs --device"),
+            (("serve", "--kv-admission", "a5"), "--kv-admission needs --kv-disk"),
+            (("serve", "--kv-disk-read-only"), "--kv-disk-read-only needs --kv-disk"),
+            (("serve", "--kv-disk", "/x", "--kv-disk-read-only", "--kv-disk-daily-writes", "1GiB"), "--kv-disk-daily-writes does nothing with"),
+            (("replay", "--trace", self.text, "--device", "h100", "--share", "0.5"), "--share does nothing with --device"),
+            (("replay", "--trace", self.text, "--real-time"), "--real-time needs --device"),
+            (("replay", "--trace", self.text, "--block-kib", "8"), "--block-kib needs --tiers"),
+            (("calibrate", "--device", "h100"), "--device needs --profile"),
+            (("batch", "a", "b", "--url", "http://127.0.0.1:9", "--threads", "2"), "--threads does nothing with --url"),
+            (("batch", "a", "b", "--ca-file", "x.pem"), "--ca-file needs --url"),
+            (("bench-serve", "--length-scale", "0.5"), "--length-scale needs --trace"),
+        ):
+            with self.subTest(" ".join(map(str, arguments))):
+                self.fails(2, self.kvist(*arguments), text)
+        file = self.write('[serve]\nkv-memory = "1GiB"\n')
+        self.fails(2, self.kvist("serve", *device, "--config", file), f"{file}:2:1: --kv-memory does nothing with --device")
+        self.fails(2, self.kvist("serve", env={"KVIST_SERVE_DTYPE": "fp8"}), "KVIST_SERVE_DTYPE: --dtype needs --device")
+
+    def test_a_device_says_what_it_needs(self):
+        run = self.kvist("serve", "--device", "h100")
+        self.fails(1, run, "--device needs --model-shape", "llama-3.1-8b")
+        azure = self.write("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n", "azure.csv")
+        self.fails(1, self.kvist("replay", "--trace", azure), "give --device")
+        self.fails(1, self.kvist("replay", "--trace", azure, "--device", "h100"), "--device needs --model with")
+        empty = self.write("TIMESTAMP,ContextTokens,GeneratedTokens\n", "empty.csv")
+        self.fails(1, self.kvist("replay", "--trace", empty, "--device", "h100", "--model", "llama-3.1-8b"), "no request in it")
+
+    def test_variables_with_a_typo_are_named(self):
+        env = {"KVIST_RUN_MAX_TOKNS": "1", "KVIST_FROB": "1", "KVIST_DATA": "/data", "KVIST_GOLDEN_MODELS": "/m", "KVIST_SERVE_PORT": "1"}
+        run = self.kvist("run", MODEL, "-p", "hello", "-n", "1", env=env)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("warning: the variable KVIST_RUN_MAX_TOKNS is not known and changes nothing (did you mean "
+                      "'KVIST_RUN_MAX_TOKENS'?)", run.stderr)
+        self.assertIn("KVIST_FROB is not known", run.stderr)
+        self.assertEqual(run.stderr.count("is not known"), 2)
 
     def test_config_names_every_flag(self):
         text = self.kvist("config").stdout
@@ -342,6 +394,59 @@ class Settings(CliTest):
     def test_help_needs_no_settings(self):
         bad = self.write("[serve\n", "bad.toml")
         self.assertEqual(self.kvist("serve", "--help", "--config", bad).returncode, 0)
+
+
+class Claims(CliTest):
+    GOOD = """title = "Adds"
+[[run]]
+name = "one"
+program = ["sh", "-c", "echo '{}'; echo '{\\"count\\": 2}'"]
+[[claim]]
+name = "two"
+text = "It is two"
+measured = "[run=one].count"
+unit = "x"
+accept = ">= 1"
+"""
+
+    def folder_of(self, name, files):
+        folder = self.folder / name
+        for path, text in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+        return folder
+
+    def test_one_that_cannot_be_read_stops_no_other(self):
+        folder = self.folder_of("some", {"A/claim.toml": self.GOOD, "B/claim.toml": "title = 5\n", "C/claim.toml": "title = \n"})
+        run = self.kvist("claims", "--dir", folder, "--json")
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertEqual([(line["id"], line["state"]) for line in map(json.loads, run.stdout.splitlines())], [("A", "met")])
+        self.assertIn(f"{folder}/B/claim.toml: 'title' must be a string", run.stderr)
+        self.assertIn(f"{folder}/C/claim.toml:1:", run.stderr)
+        self.assertEqual(self.kvist("claims", "A", "--dir", folder).returncode, 0)
+        self.assertEqual(self.kvist("claims", "B", "--dir", folder).returncode, 1)
+        self.fails(1, self.kvist("claims", "--record", "--dir", folder), "nothing is recorded", "B/claim.toml")
+        self.fails(1, self.kvist("claims", "X", "--dir", folder), "no claim is called 'X'")
+
+    def test_a_broken_record_is_named_as_what_it_is(self):
+        folder = self.folder_of("recorded", {"A/claim.toml": self.GOOD, "results.jsonl": "{\n"})
+        run = self.kvist("claims", "--recorded", "--dir", folder)
+        self.fails(1, run, "results.jsonl:1: the line ends inside its JSON")
+
+    def test_it_runs_itself_under_any_name(self):
+        other = self.folder / "other-name"
+        shutil.copy(KVIST, other)
+        run_line = next(line for line in self.GOOD.splitlines() if line.startswith("program"))
+        claim = self.GOOD.replace(run_line, 'kvist = ["tokenize", "${model}", "-p", "a", "--json"]')
+        folder = self.folder_of("self/claims", {"A/claim.toml": claim})
+        (self.folder / "self/models").mkdir()
+        os.symlink(MODELS / "default-f16.gguf", self.folder / "self/models/default-f16.gguf")
+        run = subprocess.run([other, "claims", "--dir", folder], env=self.env, capture_output=True, text=True, timeout=60)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertIn("met", run.stdout)
+
+    def test_elsewhere_the_error_names_the_flag(self):
+        self.fails(1, self.kvist("claims", cwd=self.folder), "claims: no folder with a claim.toml; --dir names the folder")
 
 
 class Run(CliTest):
@@ -474,6 +579,28 @@ class Serve(CliTest):
         self.fails(1, self.kvist(*explain, "../memory"), "is no id of a request")
         self.stop(process, 2)
         self.fails(1, self.kvist(*explain), url)
+
+    @unittest.skipUnless(shutil.which("openssl"), "openssl makes the certificate")
+    def test_a_certificate_of_its_own_is_believed_when_it_is_named(self):
+        cert, key = self.folder / "own.pem", self.folder / "own.key"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key,
+                        "-out", cert, "-days", "60", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+                       check=True, capture_output=True)
+        process, ready = self.serve("--tls-cert", cert, "--tls-key", key)
+        url = ready["url"].replace("127.0.0.1", "localhost")
+        self.fails(1, self.kvist("explain", "--url", url), "--ca-file names whom to believe")
+        self.fails(1, self.kvist("explain", "--url", url, "--ca-file", cert), "no request has ended there yet")
+        self.fails(1, self.kvist("explain", "--url", url, "--ca-file", self.folder / "none.pem"), "none.pem")
+        load = ("bench-serve", "--url", url, "--requests", "2", "--output-tokens", "4", "--json")
+        self.assertEqual(self.json_lines(self.kvist(*load, "--ca-file", cert))[0]["answered"], 2)
+        refused = self.kvist(*load)
+        self.assertEqual(refused.returncode, 1)
+        self.assertEqual(json.loads(refused.stdout)["outcomes"]["unreachable"], 2)
+        requests, answers = self.folder / "tls-in.jsonl", self.folder / "tls-out.jsonl"
+        requests.write_text('{"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "a", "max_tokens": 2}}\n')
+        done = self.json_lines(self.kvist("batch", requests, answers, "--url", url, "--ca-file", cert, "--json"))[0]
+        self.assertEqual((done["answered"], done["failed"]), (1, 0))
+        self.stop(process, 2)
 
     def test_half_sent_requests_do_not_hold_it_up(self):
         process, ready = self.serve("--drain-seconds", "60")

@@ -176,7 +176,7 @@ class TiersTest(unittest.TestCase):
         self.assertIn("File too large", lines[0])
 
     def test_flags_that_do_not_fit_are_told(self):
-        for flags, message in [(("--kv-disk-size", "1GiB"), "--kv-disk-... needs --kv-disk DIR"),
+        for flags, message in [(("--kv-disk-size", "1GiB"), "--kv-disk-size needs --kv-disk"),
                                (("--kv-disk", self.folder, "--kv-disk-size", "many"), "--kv-disk-size"),
                                (("--kv-disk", self.folder, "--kv-disk-size", "64KiB"), "fewer than 64 blocks"),
                                (("--kv-disk", self.folder, "--no-cache"), "--no-cache"),

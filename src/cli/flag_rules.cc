@@ -1,0 +1,109 @@
+#include "cli/flag_rules.h"
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace kvist::cli {
+namespace {
+
+enum class Does : uint8_t { kOnlyWith, kNothingWith };
+
+struct FlagRule {
+  std::string_view command;
+  Does does;
+  std::string_view other;
+  std::vector<std::string_view> flags;
+};
+
+std::span<const FlagRule> Rules() {
+  // Of AddDeviceFlags.
+  static const std::vector<std::string_view> of_device = {
+      "model-shape", "dtype",   "kv-dtype",     "tensor-parallel", "pipeline-parallel",
+      "link",        "profile", "memory-share", "devices"};
+  static const std::vector<FlagRule> rules = {
+      {"serve", Does::kOnlyWith, "device", of_device},
+      {"serve", Does::kOnlyWith, "device", {"emulated-output"}},
+      // Its memory and its speed are the device's.
+      {"serve",
+       Does::kNothingWith,
+       "device",
+       {"threads", "isa", "kv-memory", "kv-type", "packed-cache", "kv-disk", "forget-below"}},
+      {"serve",
+       Does::kOnlyWith,
+       "kv-disk",
+       {"kv-disk-size", "kv-disk-read-only", "kv-admission", "kv-disk-daily-writes"}},
+      {"serve", Does::kNothingWith, "kv-disk-read-only", {"kv-admission", "kv-disk-daily-writes"}},
+      {"replay", Does::kOnlyWith, "device", of_device},
+      {"replay",
+       Does::kOnlyWith,
+       "device",
+       {"model", "policy", "max-batched-tokens", "max-requests", "concurrency", "requests", "no-cache", "plan-behind",
+        "real-time"}},
+      {"replay", Does::kNothingWith, "device", {"share", "buckets", "tiers", "daily-writes", "block-kib"}},
+      {"replay", Does::kOnlyWith, "tiers", {"daily-writes", "block-kib"}},
+      {"replay", Does::kNothingWith, "tiers", {"buckets"}},
+      {"replay", Does::kNothingWith, "blocks", {"share"}},
+      {"calibrate", Does::kOnlyWith, "profile", of_device},
+      {"calibrate", Does::kOnlyWith, "profile", {"device", "like", "samples", "seed"}},
+      {"calibrate", Does::kNothingWith, "profile", {"model", "threads", "isa", "kv-memory", "kv-type", "packed-cache"}},
+      {"batch",
+       Does::kNothingWith,
+       "url",
+       {"model", "context", "threads", "isa", "kv-memory", "kv-type", "packed-cache"}},
+      {"batch", Does::kOnlyWith, "url", {"api-key", "ca-file"}},
+      {"batch", Does::kNothingWith, "plain", {"priority"}},
+      {"bench-serve", Does::kOnlyWith, "trace", {"speed", "length-scale"}},
+      {"bench-serve", Does::kNothingWith, "trace", {"burstiness"}},
+      {"bench-serve", Does::kNothingWith, "tenant", {"api-key"}},
+      {"bench-serve", Does::kNothingWith, "dataset", {"input-tokens", "output-tokens"}},
+  };
+  return rules;
+}
+
+const Setting* Find(const std::vector<Setting>& given, std::string_view flag) {
+  const auto it = std::ranges::find(given, flag, &Setting::flag);
+  return it == given.end() ? nullptr : &*it;
+}
+
+/// A flag without a value that is set to false is not given.
+bool IsOn(const Setting* setting) {
+  return setting != nullptr && !setting->values.empty() && setting->values.front() != "false" &&
+         !setting->values.front().empty();
+}
+
+bool SaysNothing(const CLI::App& command, const Setting& setting) {
+  if (!IsOn(&setting)) return true;
+  if (setting.place.starts_with("--")) return false;
+  const CLI::Option* option = OptionOf(command, setting.flag);
+  return option != nullptr && setting.values == std::vector<std::string>{option->get_default_str()};
+}
+
+/// "--threads", with the place of a setting from elsewhere.
+std::string Named(const Setting& setting) {
+  const std::string flag = Cat("--", setting.flag);
+  return setting.place.starts_with("--") ? flag : Cat(setting.place, ": ", flag);
+}
+
+}  // namespace
+
+absl::Status CheckFlagRules(const CLI::App& command, const std::vector<Setting>& given) {
+  for (const FlagRule& rule : Rules()) {
+    if (rule.command != command.get_name()) continue;
+    const Setting* other = Find(given, rule.other);
+    if (IsOn(other) != (rule.does == Does::kNothingWith)) continue;
+    for (const std::string_view flag : rule.flags) {
+      const Setting* setting = Find(given, flag);
+      if (setting == nullptr || flag == rule.other || SaysNothing(command, *setting)) continue;
+      return absl::InvalidArgumentError(rule.does == Does::kOnlyWith
+                                            ? Cat(Named(*setting), " needs --", rule.other)
+                                            : Cat(Named(*setting), " does nothing with --", rule.other,
+                                                  other->place.starts_with("--") ? "" : Cat(" (", other->place, ")")));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace kvist::cli
