@@ -73,11 +73,21 @@ class Replica {
   Replica& operator=(const Replica&) = delete;
 
   engine::Engine& engine() { return world_.engine(); }
+  void Submit(engine::GenerationRequest&& request, engine::EventSink sink) {
+    fresh_ = true;
+    world_.engine().Submit(std::move(request), std::move(sink));
+  }
   const exec::EmulatedExecutor& executor() const { return *executor_; }
   int64_t now_ns() const { return world_.now_ns(); }
 
+  /// Does something happen before an instant?
+  bool IsDue(int64_t ns) const {
+    const std::optional<TimeNs> done = executor_->NextCompletion();
+    return fresh_ || (done && done->value < ns);
+  }
   /// Lets happen what does before an instant; INT64_MAX = all.
   void AdvanceTo(int64_t ns) {
+    fresh_ = false;
     while (world_.now_ns() < ns && world_.Advance(ns)) {
     }
   }
@@ -106,6 +116,7 @@ class Replica {
   }
 
   exec::EmulatedExecutor* executor_ = nullptr;  ///< Of world_.
+  bool fresh_ = false;                          ///< Requests have come that the engine has not seen.
   VirtualEngine world_;
 };
 
@@ -126,8 +137,12 @@ class VirtualRun {
     while (next_ < at_once) Submit(*replicas_.front(), 0);
     while (concurrency_ == 0 && next_ < trace_.requests.size()) {
       const auto at_ns = static_cast<int64_t>(trace_.requests[next_].at_s * 1e9);
-      for (const auto& replica : replicas_) replica->AdvanceTo(at_ns);
-      Submit(Route(), Seconds(at_ns));
+      for (const auto& replica : replicas_) {
+        if (replica->IsDue(at_ns)) replica->AdvanceTo(at_ns);
+      }
+      Replica& chosen = Route();
+      chosen.AdvanceTo(at_ns);  // To the instant itself, for one that had nothing to do.
+      Submit(chosen, Seconds(at_ns));
     }
     DeviceReplayResult& result = records_.result();
     for (const auto& replica : replicas_) {
@@ -157,16 +172,15 @@ class VirtualRun {
     const size_t index = next_++;
     records_.Begin(index, due_s);
     ++replica.under_way;
-    replica.engine().Submit(
-        RequestOf(trace_, index, vocab_size_), [this, &replica, index](engine::GenerationEvent&& event) {
-          const bool failed = event.finish == engine::FinishReason::kError;
-          const TimeNs now = failed ? TimeNs{replica.now_ns()} : replica.executor().last_finished_at();
-          records_.See(index, event, Seconds(now.value));
-          if (event.finish == engine::FinishReason::kNone) return;
-          --replica.under_way;
-          const bool more = concurrency_ > 0 && next_ < trace_.requests.size();
-          if (more) Submit(replica, Seconds(now.value));
-        });
+    replica.Submit(RequestOf(trace_, index, vocab_size_), [this, &replica, index](engine::GenerationEvent&& event) {
+      const bool failed = event.finish == engine::FinishReason::kError;
+      const TimeNs now = failed ? TimeNs{replica.now_ns()} : replica.executor().last_finished_at();
+      records_.See(index, event, Seconds(now.value));
+      if (event.finish == engine::FinishReason::kNone) return;
+      --replica.under_way;
+      const bool more = concurrency_ > 0 && next_ < trace_.requests.size();
+      if (more) Submit(replica, Seconds(now.value));
+    });
   }
 
   const workload::Trace& trace_;
