@@ -23,6 +23,9 @@ std::span<const FlagRule> Rules() {
   static const std::vector<std::string_view> of_device = {
       "model-shape", "dtype",   "kv-dtype",     "tensor-parallel", "pipeline-parallel",
       "link",        "profile", "memory-share", "devices"};
+  // Of AddTierFlags.
+  static const std::vector<std::string_view> of_drive = {"kv-disk-size", "kv-disk-read-only", "kv-admission",
+                                                         "kv-disk-daily-writes"};
   static const std::vector<FlagRule> rules = {
       {"serve", Does::kOnlyWith, "device", of_device},
       {"serve", Does::kOnlyWith, "device", {"emulated-output"}},
@@ -30,11 +33,13 @@ std::span<const FlagRule> Rules() {
       {"serve",
        Does::kNothingWith,
        "device",
-       {"threads", "isa", "kv-memory", "kv-type", "packed-cache", "kv-disk", "forget-below"}},
-      {"serve",
-       Does::kOnlyWith,
-       "kv-disk",
-       {"kv-disk-size", "kv-disk-read-only", "kv-admission", "kv-disk-daily-writes"}},
+       {"threads", "isa", "kv-memory", "kv-type", "packed-cache", "kv-cold-memory", "kv-disk", "forget-below"}},
+      {"serve", Does::kOnlyWith, "kv-cold-memory", {"kv-cold-codec", "no-kv-pacing"}},
+      {"serve", Does::kOnlyWith, "kv-disk", {"no-kv-pacing"}},
+      {"serve", Does::kOnlyWith, "kv-disk", of_drive},
+      {"eval", Does::kOnlyWith, "kv-cold-memory", {"kv-cold-codec", "no-kv-pacing"}},
+      {"eval", Does::kOnlyWith, "kv-disk", {"no-kv-pacing"}},
+      {"eval", Does::kOnlyWith, "kv-disk", of_drive},
       {"serve", Does::kNothingWith, "kv-disk-read-only", {"kv-admission", "kv-disk-daily-writes"}},
       {"replay", Does::kOnlyWith, "device", of_device},
       {"replay",

@@ -44,9 +44,6 @@ absl::Status ResolveTiers(const TierFlags& flags, runtime::RuntimeOptions& optio
     return absl::OkStatus();
   };
   KVIST_RETURN_IF_ERROR(read("--kv-cold-memory", flags.cold_memory, options.tiers.cold_memory_bytes));
-  if (options.tiers.cold_memory_bytes == 0 && options.tiers.cold_codec != kv::kDefaultFrameCodec) {
-    return absl::InvalidArgumentError("--kv-cold-codec needs --kv-cold-memory SIZE");
-  }
   KVIST_RETURN_IF_ERROR(read("--kv-disk-size", flags.disk_size, options.tiers.disk_bytes));
   KVIST_RETURN_IF_ERROR(read("--kv-disk-daily-writes", flags.daily_writes, options.tiers.written_bytes_per_day));
   return absl::OkStatus();

@@ -184,7 +184,7 @@ class TiersTest(unittest.TestCase):
                                (("--kv-cold-memory", "1KiB"), "holds no block"),
                                (("--kv-cold-memory", "4096GiB"), "does not fit"),
                                (("--kv-cold-memory", "8MiB", "--no-cache"), "--no-cache"),
-                               (("--kv-cold-codec", "int8"), "--kv-cold-codec needs --kv-cold-memory SIZE"),
+                               (("--kv-cold-codec", "int8"), "--kv-cold-codec needs --kv-cold-memory"),
                                (("--kv-cold-memory", "8MiB", "--kv-cold-codec", "int8", "--kv-type", "q8"), "q8 already"),
                                (("--kv-disk", self.folder / "none", "--kv-disk-read-only"), str(self.folder))]:
             run = subprocess.run([KVIST, "serve", server.MODEL, "--port", "0", *map(str, flags)],

@@ -1,0 +1,55 @@
+#!/usr/bin/env node
+// What llama.cpp's server gives for the same: a slot's keys and values saved to a file, and restored after a restart
+// when its client asks for that. Time to the first token of a long prompt, computed and restored. Starts the server
+// itself. Prints one line of JSON.
+//
+//   node bench/tiers/peer_slots.mjs LLAMA_SERVER MODEL --folder DIR [--tokens 8193] [--threads 2] [--vocab 32000]
+
+import {spawn} from "node:child_process";
+import {once} from "node:events";
+import {parseArgs} from "node:util";
+import {pseudoText} from "../client.mjs";
+import {stop} from "./server.mjs";
+
+const {values, positionals} = parseArgs({allowPositionals: true, options: {
+    folder: {type: "string"},
+    tokens: {type: "string", default: "8193"},
+    threads: {type: "string", default: "2"},
+    vocab: {type: "string", default: "32000"},
+    port: {type: "string", default: "18917"}
+}});
+const [binary, model] = positionals;
+const tokens = Number(values.tokens), url = `http://127.0.0.1:${values.port}`;
+
+async function open() {
+    const server = spawn(binary, ["-m", model, "-c", tokens + 1024, "-t", values.threads, "-np", "1", "-fa", "on", "--port", values.port, "--slot-save-path",
+        values.folder, "--no-webui"].map(String), {stdio: "ignore"});
+    while (!(await fetch(`${url}/health`).catch(() => null))?.ok) {
+        if (server.exitCode !== null) throw new Error("the server did not start");
+        await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    return {server};
+}
+
+async function post(path, body) {
+    const begin = performance.now();
+    const response = await fetch(url + path, {method: "POST", headers: {"content-type": "application/json"}, body: JSON.stringify(body)});
+    const answer = await response.json();
+    if (!response.ok) throw new Error(JSON.stringify(answer));
+    return {ms: performance.now() - begin, answer};
+}
+
+const ask = (seed, count) => post("/completion", {prompt: pseudoText(count, seed, Number(values.vocab)), n_predict: 1, temperature: 0, cache_prompt: true});
+
+let running = await open();
+const computed = await ask(1, tokens);
+const saved = await post("/slots/0?action=save", {filename: "slot.bin"});
+await stop(running);
+
+running = await open();
+await ask(99, 64);  // Pages of the program and of weights.
+const restored = await post("/slots/0?action=restore", {filename: "slot.bin"});
+const again = await ask(1, tokens);
+await stop(running);
+console.log(JSON.stringify({tokens, computed_ms: computed.ms, save_ms: saved.ms, saved_bytes: saved.answer.n_written, restore_ms: restored.ms, answer_ms: again.ms,
+    restored_ms: restored.ms + again.ms, computed_again: again.answer.timings?.prompt_n}));
