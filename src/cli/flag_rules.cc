@@ -36,6 +36,7 @@ std::span<const FlagRule> Rules() {
        {"threads", "isa", "kv-memory", "kv-type", "packed-cache", "kv-cold-memory", "kv-disk", "forget-below"}},
       {"serve", Does::kOnlyWith, "kv-cold-memory", {"kv-cold-codec", "no-kv-pacing"}},
       {"serve", Does::kOnlyWith, "kv-disk", {"no-kv-pacing"}},
+      {"replay", Does::kOnlyWith, "device", {"replicas", "copies", "route"}},
       {"serve", Does::kOnlyWith, "kv-disk", of_drive},
       {"eval", Does::kOnlyWith, "kv-cold-memory", {"kv-cold-codec", "no-kv-pacing"}},
       {"eval", Does::kOnlyWith, "kv-disk", {"no-kv-pacing"}},
@@ -73,10 +74,11 @@ const Setting* Find(const std::vector<Setting>& given, std::string_view flag) {
   return it == given.end() ? nullptr : &*it;
 }
 
-/// A flag without a value that is set to false is not given.
+/// A flag without a value that is set to false is not given; one that turns something off is, and says "false".
 bool IsOn(const Setting* setting) {
-  return setting != nullptr && !setting->values.empty() && setting->values.front() != "false" &&
-         !setting->values.front().empty();
+  if (setting == nullptr || setting->values.empty() || setting->values.front().empty()) return false;
+  const bool turns_off = setting->flag.starts_with("no-") && setting->place.starts_with("--");
+  return turns_off || setting->values.front() != "false";
 }
 
 bool SaysNothing(const CLI::App& command, const Setting& setting) {

@@ -23,6 +23,8 @@ constexpr uint32_t kNestingMax = 64;
 constexpr uint32_t kSchemasMax = 20'000;
 constexpr int64_t kBoundMax = 100'000'000'000'000'000;
 constexpr int64_t kLengthMax = 100'000;
+/// A range of numbers of so many digits or more takes more than 16 states for each square of a digit.
+constexpr uint32_t kLongDigits = 8, kLongRangesMax = 1 << 14;
 
 bool IsOneOf(std::string_view word, std::initializer_list<std::string_view> list) {
   return std::ranges::find(list, word) != list.end();
@@ -368,8 +370,15 @@ class SchemaCompiler {
     return bounds;
   }
 
-  static absl::StatusOr<Node> Integer(const json::object& schema, const std::string& path) {
+  absl::StatusOr<Node> Integer(const json::object& schema, const std::string& path) {
     KVIST_ASSIGN_OR_RETURN(const auto bounds, IntegerBounds(schema, path));
+    // A range is written out by digits: what is certainly too large for a grammar is not built first.
+    const auto digits = [](const std::optional<int64_t>& bound) {
+      return bound ? static_cast<uint32_t>(std::to_string(std::abs(*bound)).size()) : 0;
+    };
+    const uint32_t longest = std::max(digits(bounds.first), digits(bounds.second));
+    if (longest >= kLongDigits) long_ranges_ += longest * longest;
+    if (long_ranges_ > kLongRangesMax) return Fault(path, "the schema has too many integers with wide bounds");
     return JsonInteger(bounds.first, bounds.second);
   }
 
@@ -395,6 +404,7 @@ class SchemaCompiler {
   JsonRules json_;
   absl::flat_hash_map<std::string, RuleId> references_;
   uint32_t count_ = 0;
+  uint32_t long_ranges_ = 0;  ///< Squares of their digits, summed.
 };
 
 }  // namespace

@@ -165,5 +165,21 @@ TEST(JsonSchemaTest, DeepSchemasEnd) {
   EXPECT_THAT(std::string(node.status().message()), HasSubstr("nested more than"));
 }
 
+/// What is too large is known before it is built: memory and time stay those of a small schema.
+TEST(JsonSchemaTest, TooManyWideRangesAreRefusedEarly) {
+  const auto schema = [](int count) {
+    boost::json::object properties;
+    for (int i = 0; i < count; ++i) {
+      properties["p" + std::to_string(i)] = {{"type", "integer"}, {"minimum", -1e15}, {"maximum", 1e15}};
+    }
+    return boost::json::object{{"type", "object"}, {"properties", std::move(properties)}};
+  };
+  RuleSet rules;
+  EXPECT_TRUE(SchemaNode(schema(20), {}, rules).ok());
+  const auto many = SchemaNode(schema(15'000), {}, rules);
+  ASSERT_FALSE(many.ok());
+  EXPECT_THAT(std::string(many.status().message()), HasSubstr("too many integers with wide bounds"));
+}
+
 }  // namespace
 }  // namespace kvist::grammar

@@ -1,5 +1,7 @@
 #include "serve/batch_file.h"
 
+#include <sys/file.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -186,6 +188,9 @@ absl::StatusOr<BatchOutput> BatchOutput::Open(const std::string& path) {
   output.path_ = path;
   output.file_.reset(std::fopen(path.c_str(), "abe"));
   if (output.file_ == nullptr) return FileError(path);
+  if (::flock(::fileno(output.file_.get()), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return absl::UnavailableError(Cat(path, ": another batch is writing it"));
+  }
   uint64_t whole = 0;
   {
     KVIST_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));

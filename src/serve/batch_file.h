@@ -52,7 +52,8 @@ inline constexpr std::string_view kBatchInvalidLine = "invalid_line";
 class BatchOutput {
  public:
   /// Opens or creates the file and reads what it has. A last line without its end is cut off.
-  /// Errors: FailedPrecondition when another line is no output of a batch; those of the file system, with the path.
+  /// It is this object's alone, as far as others ask. Errors: Unavailable while another process has it;
+  /// FailedPrecondition when another line is no output of a batch; those of the file system, with the path.
   static absl::StatusOr<BatchOutput> Open(const std::string& path);
 
   /// What the file had when it was opened.

@@ -130,6 +130,17 @@ TEST_F(BatchOutputFileTest, WhatWasWrittenIsKnownAndATornLineIsNot) {
   }
 }
 
+TEST_F(BatchOutputFileTest, OneRunAtATimeWritesIt) {
+  {
+    const absl::StatusOr<BatchOutput> first = BatchOutput::Open(path_);
+    ASSERT_TRUE(first.ok());
+    const absl::Status second = BatchOutput::Open(path_).status();
+    EXPECT_EQ(second.code(), absl::StatusCode::kUnavailable);
+    EXPECT_NE(second.message().find(path_), std::string::npos) << second;
+  }
+  EXPECT_TRUE(BatchOutput::Open(path_).ok());
+}
+
 TEST_F(BatchOutputFileTest, TornInTheFirstLine) {
   const std::string line = BatchErrorLine("a", "cut_off", "gone", 0);
   for (size_t kept = 1; kept < line.size(); ++kept) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <limits>
 
@@ -126,20 +127,29 @@ absl::StatusOr<Trace> ParseAgentSession(std::string_view text, uint32_t session)
   return trace;
 }
 
-/// "2023-11-16 18:17:03.9799600" to seconds of some origin; days are enough, as traces are short.
+/// "2023-11-16 18:17:03.9799600" to seconds of some origin.
 absl::StatusOr<double> ParseTime(std::string_view text, std::string_view place) {
   const auto number = [&](size_t at, size_t count, double& out) {
     if (at + count > text.size()) return false;
     const auto [end, error] = std::from_chars(text.data() + at, text.data() + at + count, out);
     return error == std::errc() && end == text.data() + at + count;
   };
-  double day = 0, hour = 0, minute = 0, second = 0;
+  double year = 0, month = 0, day = 0, hour = 0, minute = 0, second = 0;
   const bool shaped = text.size() >= 19 && text[4] == '-' && text[7] == '-' && text[13] == ':' && text[16] == ':';
-  if (!shaped || !number(8, 2, day) || !number(11, 2, hour) || !number(14, 2, minute) ||
-      !number(17, text.size() - 17, second)) {
+  if (!shaped || !number(0, 4, year) || !number(5, 2, month) || !number(8, 2, day) || !number(11, 2, hour) ||
+      !number(14, 2, minute) || !number(17, text.size() - 17, second)) {
     return Bad(place, "the time is not of the form 2023-11-16 18:17:03.97");
   }
-  return ((day * 24 + hour) * 60 + minute) * 60 + second;
+  const std::chrono::year_month_day date(std::chrono::year(static_cast<int>(year)),
+                                         std::chrono::month(static_cast<unsigned>(month)),
+                                         std::chrono::day(static_cast<unsigned>(day)));
+  if (!date.ok() || hour >= 24 || minute >= 60 || !(second >= 0 && second < 61)) {
+    return Bad(place, "there is no such time");
+  }
+  constexpr std::chrono::sys_days kOrigin(std::chrono::year(2023) / 1 /
+                                          1);  // Near, so that fractions keep their digits.
+  const auto days = static_cast<double>((std::chrono::sys_days(date) - kOrigin).count());
+  return ((days * 24 + hour) * 60 + minute) * 60 + second;
 }
 
 absl::StatusOr<uint32_t> ParseCount(std::string_view text, std::string_view place) {

@@ -60,6 +60,21 @@ TEST(Trace, LocalHashesOfTwoSessionsDiffer) {
   EXPECT_NE(ParseTrace(session, 0)->requests[0].block_hashes, ParseTrace(session, 1)->requests[0].block_hashes);
 }
 
+TEST(Trace, AzureTimesPassTheEndOfAMonthAndOthersAreNoTimes) {
+  const std::string head = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
+  const absl::StatusOr<Trace> trace =
+      ParseTrace(head + "2023-11-30 23:59:59.5,100,10\n2023-12-01 00:00:00.5,100,10\n2024-02-29 00:00:00.5,100,10\n");
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  ASSERT_EQ(trace->requests.size(), 3u);
+  EXPECT_EQ(trace->requests[0].at_s, 0.0);
+  EXPECT_EQ(trace->requests[1].at_s, 1.0);
+  EXPECT_EQ(trace->requests[2].at_s, 1.0 + 90 * 86400);
+  for (const char* time : {"2023-02-29 00:00:00.0", "2023-13-01 00:00:00.0", "2023-11-16 24:00:00.0",
+                           "2023-11-16 18:60:00.0", "2023-11-16 18:00:61.0", "2023-11-16 18:00:-1.0"}) {
+    EXPECT_FALSE(ParseTrace(head + time + ",100,10\n").ok()) << time;
+  }
+}
+
 TEST(Trace, AzureTimesCountFromTheFirstRequest) {
   const Trace trace = *ParseTrace(Read(KVIST_SOURCE_DIR "/tests/fuzz/trace/ok_azure"));
   ASSERT_EQ(trace.requests.size(), 2u);
