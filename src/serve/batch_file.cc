@@ -1,7 +1,5 @@
 #include "serve/batch_file.h"
 
-#include <sys/file.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -13,6 +11,7 @@
 
 #include "base/prng.h"
 #include "base/status.h"
+#include "platform/file_lock.h"
 #include "platform/mapped_file.h"
 #include "serve/json_input.h"
 
@@ -188,7 +187,7 @@ absl::StatusOr<BatchOutput> BatchOutput::Open(const std::string& path) {
   output.path_ = path;
   output.file_.reset(std::fopen(path.c_str(), "abe"));
   if (output.file_ == nullptr) return FileError(path);
-  if (::flock(::fileno(output.file_.get()), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  if (!TryLockFile(::fileno(output.file_.get()))) {
     return absl::UnavailableError(Cat(path, ": another batch is writing it"));
   }
   uint64_t whole = 0;
