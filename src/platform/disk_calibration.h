@@ -17,8 +17,8 @@ namespace kvist {
 struct CalibrationOptions {
   uint64_t file_bytes = uint64_t{256} << 20;  ///< Written for each row at most, and read.
   double seconds_max = 5;                     ///< All together; rows that there is no time for are left out.
-  std::vector<uint64_t> block_bytes = {uint64_t{256} << 10, uint64_t{512} << 10, uint64_t{1} << 20, uint64_t{4} << 20};
-  std::vector<uint32_t> depths = {1, 4, 16, 64};
+  std::vector<uint64_t> block_bytes = {uint64_t{256} << 10, uint64_t{1} << 20, uint64_t{4} << 20};
+  std::vector<uint32_t> depths = {1, 4, 16};
 };
 
 struct DiskSpeed {

@@ -67,9 +67,10 @@ absl::Status WritePrivate(const std::string& path, std::string_view text) {
 
 /// What is not calibrated is a guess; the rate is corrected by what reads take.
 constexpr DiskSpeed::Row kSpeedGuess = {.block_bytes = uint64_t{512} << 10, .depth = 64, .read_bytes_per_s = 1e9};
-/// Smaller requests cost more in calls than they save in waiting, and one at a time would keep reads behind writes.
+/// With fewer under way a text comes back more slowly than a calibration's long reads suggest: it is looked at between
+/// steps only.
 constexpr uint64_t kRequestBytesMin = uint64_t{512} << 10;
-constexpr uint32_t kDepthMin = 4;
+constexpr uint32_t kDepthMin = 64;
 
 /// How the drive reads best, as `kvist store calibrate` has measured it.
 DiskSpeed::Row SpeedOf(const std::string& folder) {
