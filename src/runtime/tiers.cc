@@ -66,11 +66,7 @@ absl::Status WritePrivate(const std::string& path, std::string_view text) {
 }
 
 /// What is not calibrated is a guess; the rate is corrected by what reads take.
-constexpr DiskSpeed::Row kSpeedGuess = {.block_bytes = uint64_t{512} << 10, .depth = 64, .read_bytes_per_s = 1e9};
-/// With fewer under way a text comes back more slowly than a calibration's long reads suggest: it is looked at between
-/// steps only.
-constexpr uint64_t kRequestBytesMin = uint64_t{512} << 10;
-constexpr uint32_t kDepthMin = 64;
+constexpr DiskSpeed::Row kSpeedGuess = {.read_bytes_per_s = 1e9};
 
 /// How the drive reads best, as `kvist store calibrate` has measured it.
 DiskSpeed::Row SpeedOf(const std::string& folder) {
@@ -86,15 +82,17 @@ absl::StatusOr<std::unique_ptr<kv::StoredBlocks>> OpenDrive(const TierOptions& o
     return absl::InvalidArgumentError(Cat("a store of ", FormatByteSize(options.disk_bytes), " holds fewer than ",
                                           kBlocksMin, " blocks of ", FormatByteSize(arena.frame_bytes())));
   }
+  // A calibration only raises what is read at once: with fewer requests under way a text comes back more slowly than
+  // its long reads suggest, as the drive is looked at between steps only.
   const DiskSpeed::Row speed = SpeedOf(options.folder);
-  absl::StatusOr<std::unique_ptr<Disk>> disk =
-      OpenRealDisk(options.folder, {.create = !options.read_only, .depth_max = std::max(speed.depth, kDepthMin)});
+  absl::StatusOr<std::unique_ptr<Disk>> disk = OpenRealDisk(
+      options.folder, {.create = !options.read_only, .depth_max = std::max(speed.depth, RealDiskOptions{}.depth_max)});
   if (!disk.ok()) return Annotate(disk.status(), options.folder);
-  absl::StatusOr<std::unique_ptr<kv::BlockStore>> store =
-      kv::BlockStore::Open(*std::move(disk), {.size_max = options.disk_bytes,
-                                              .read_bytes = std::max(speed.block_bytes, kRequestBytesMin),
-                                              .section_bytes = layout.layer_bytes(),
-                                              .read_only = options.read_only});
+  absl::StatusOr<std::unique_ptr<kv::BlockStore>> store = kv::BlockStore::Open(
+      *std::move(disk), {.size_max = options.disk_bytes,
+                         .read_bytes = std::max(speed.block_bytes, kv::BlockStoreOptions{}.read_bytes),
+                         .section_bytes = layout.layer_bytes(),
+                         .read_only = options.read_only});
   if (absl::IsUnavailable(store.status())) {
     return absl::UnavailableError(
         Cat(options.folder, ": another process writes to this store; --kv-disk-read-only reads what it has stored"));
