@@ -165,6 +165,7 @@ class Engine {
   void Learn(const step::StepResult& result);
   void CountOutput(const Request& request);
   uint32_t PredictedOutput(const Request& request) const;
+  uint32_t PredictedOutputLeft(const Request& request) const;
   sched::QueueFacts QueueFactsNow() const;
   void SetBlocksSpared(Request& request) const;
   /// Where a slice's results begin.

@@ -37,6 +37,14 @@ uint32_t Engine::PredictedOutput(const Request& request) const {
   return std::min(tokens, std::max(request.output_max, 1u));
 }
 
+uint32_t Engine::PredictedOutputLeft(const Request& request) const {
+  const uint32_t given = request.output_count();
+  const uint32_t predicted = PredictedOutput(request);
+  // One that has outlived what was predicted shows no end: lengths have long tails.
+  const uint32_t left = std::max(predicted > given ? predicted - given : 1, given / 2);
+  return request.output_max > given ? std::min(left, request.output_max - given) : 1;
+}
+
 sched::QueueFacts Engine::QueueFactsNow() const {
   const sched::StepCost& cost = step_time_.cost();
   sched::QueueFacts queue{
@@ -46,8 +54,7 @@ sched::QueueFacts Engine::QueueFactsNow() const {
       .running_max = executor_.Limits().slices_per_step_max};
   sched::StepWork tokens;
   for (const auto& request : running_) {
-    const uint32_t output = PredictedOutput(*request);
-    queue.running_tokens_left += output > request->output_count() ? output - request->output_count() : 1;
+    queue.running_tokens_left += PredictedOutputLeft(*request);
     const uint32_t missing = request->known() - request->computed;
     if (missing > 1) queue.prompt_tokens += missing;
     tokens.Add(1, request->has_memory ? memory_.LiveTokens(request->id) : 0, /*samples=*/true);
