@@ -26,6 +26,7 @@
 #include "platform/interrupt.h"
 #include "platform/text_file.h"
 #include "platform/thread_pool.h"
+#include "serve/json_output.h"
 
 namespace kvist::cli {
 namespace {
@@ -186,7 +187,7 @@ absl::Status RunCalibrate(CalibrateFlags& flags) {
       out["held_out"] = {
           {"steps", kHeldOut}, {"error_before", outcome.held_out_before}, {"error_after", outcome.held_out_after}};
     }
-    fmt::print("{}\n", boost::json::serialize(out));
+    fmt::print("{}\n", serve::JsonText(out));
     return FlushOutput();
   }
   fmt::print("{} samples: mean error {:.1f} % as guessed, {:.1f} % calibrated\n", outcome.samples,

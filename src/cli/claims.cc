@@ -68,6 +68,17 @@ void PrintResult(const lab::ClaimResult& result) {
   fmt::print("{:<6}{:<16}{}\n{:<22}{}\n", result.id, lab::ClaimStateName(result.state), result.text, "", figure);
 }
 
+/// "3 met, 1 short, 2 not comparable, 4 not run"
+std::string Counts(const std::vector<lab::ClaimResult>& results) {
+  std::string text;
+  for (const lab::ClaimState state :
+       {lab::ClaimState::kMet, lab::ClaimState::kShort, lab::ClaimState::kNotComparable, lab::ClaimState::kNotRun}) {
+    text += Cat(text.empty() ? "" : ", ", std::ranges::count(results, state, &lab::ClaimResult::state), " ",
+                lab::ClaimStateName(state));
+  }
+  return text;
+}
+
 absl::StatusOr<lab::ClaimFiles> AllClaims(const ClaimsFlags& flags) {
   absl::StatusOr<lab::ClaimFiles> claims = lab::ReadClaims(flags.folder);
   if (absl::IsNotFound(claims.status())) {
@@ -158,6 +169,7 @@ absl::Status RunClaimsCommand(const ClaimsFlags& flags) {
     KVIST_RETURN_IF_ERROR(lab::WriteClaimRecords(path, lab::MergeClaimRecords(all.files, before, now)));
   }
   KVIST_RETURN_IF_ERROR(FlushOutput());
+  fmt::print(stderr, "{}\n", Counts(results));
   if (broken.empty()) {
     const bool skipped =
         std::ranges::find(results, lab::ClaimState::kNotRun, &lab::ClaimResult::state) != results.end();
@@ -187,7 +199,7 @@ void AddClaims(CLI::App& app, int& exit_code) {
   command->add_flag("--json", flags->json, "One JSON object per claim on standard output");
   command->footer(
       "Runs that need them find traces in $KVIST_DATA and models in $KVIST_GOLDEN_MODELS. The exit code is 1 where a "
-      "claim that was met when recorded is short now.");
+      "claim that was met when recorded is short now, or where one that was named was not run.");
   command->callback([flags, &exit_code] {
     const absl::Status status = RunClaimsCommand(*flags);
     exit_code = status.ok() ? 0 : Report("claims", status);

@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/settings.h"
+#include "serve/json_output.h"
 
 namespace kvist::cli {
 
@@ -27,7 +28,7 @@ void AddConfig(CLI::App& app, int& exit_code) {
       return;
     }
     std::string text = SettingsTemplate(*found[0]);
-    if (*json) text = boost::json::serialize(boost::json::object{{"toml", text}}) + "\n";
+    if (*json) text = serve::JsonText(boost::json::object{{"toml", text}}) + "\n";
     std::fputs(text.c_str(), stdout);
     exit_code = 0;
   });

@@ -20,6 +20,7 @@
 #include "cli/commands.h"
 #include "cli/model_flags.h"
 #include "lab/unit_economics.h"
+#include "serve/json_output.h"
 #include "serve/tenant_config.h"
 #include "serve/usage_view.h"
 
@@ -42,7 +43,7 @@ void Print(const lab::Table& table, bool json) {
       rows.push_back(std::move(cells));
     }
     const boost::json::object out = {{"table", table.title}, {"head", std::move(head)}, {"rows", std::move(rows)}};
-    std::printf("%s\n", boost::json::serialize(out).c_str());
+    std::printf("%s\n", serve::JsonText(out).c_str());
     return;
   }
   std::vector<size_t> widths(table.head.size());

@@ -16,6 +16,7 @@
 #include "cli/ranges.h"
 #include "lab/frame_replay.h"
 #include "modelfile/gguf.h"
+#include "serve/json_output.h"
 
 namespace kvist::cli {
 namespace {
@@ -40,7 +41,7 @@ void PrintJson(const lab::FrameResult& result) {
                                    {"missed", result.missed},
                                    {"computed_tokens", result.computed_tokens},
                                    {"spans", std::move(spans)}};
-  fmt::print("{}\n", boost::json::serialize(out));
+  fmt::print("{}\n", serve::JsonText(out));
 }
 
 absl::Status RunFrames(FramesFlags& flags) {

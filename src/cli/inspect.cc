@@ -11,6 +11,7 @@
 #include "cli/model_flags.h"
 #include "modelfile/gguf.h"
 #include "modelfile/inspect.h"
+#include "serve/json_output.h"
 
 namespace kvist::cli {
 namespace {
@@ -26,7 +27,7 @@ int RunInspect(const InspectFlags& flags) {
   if (!file.ok()) return Report("inspect", file.status());
   std::string text;
   if (flags.json) {
-    text = boost::json::serialize(InspectJson(**file, flags.options)) + "\n";
+    text = serve::JsonText(InspectJson(**file, flags.options)) + "\n";
   } else {
     text = InspectText(**file, flags.options);
   }

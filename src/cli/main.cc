@@ -48,7 +48,8 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    int code = app.exit(error);
+    const int code = app.exit(error);
+    std::fputs(kvist::cli::FlagHints(app).c_str(), stderr);
     return code == 0 ? 0 : 2;
   }
   return exit_code;

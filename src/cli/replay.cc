@@ -17,6 +17,7 @@
 #include "kv/kv_memory.h"
 #include "lab/cache_replay.h"
 #include "lab/tier_replay.h"
+#include "serve/json_output.h"
 
 namespace kvist::cli {
 namespace {
@@ -80,7 +81,7 @@ absl::Status Replay(const ReplayFlags& flags) {
                                      {"working_set_blocks", result.distinct_blocks},
                                      {"evicted_blocks", result.evicted_blocks},
                                      {"empty_share", result.empty_share}};
-    fmt::print("{}\n", boost::json::serialize(out));
+    fmt::print("{}\n", serve::JsonText(out));
     return absl::OkStatus();
   }
   const auto line = [&](const char* what, uint64_t computed) {
@@ -128,7 +129,7 @@ void PrintTiers(const std::vector<TierRow>& rows, uint64_t block_bytes, bool as_
                                        {"written_bytes_per_day", daily},
                                        {"reuse_of_all", of_all},
                                        {"saved_of_all", saved}};
-      fmt::print("{}\n", boost::json::serialize(out));
+      fmt::print("{}\n", serve::JsonText(out));
       continue;
     }
     if (&row == &rows.front()) {

@@ -16,6 +16,7 @@
 #include "lab/device_replay.h"
 #include "lab/load_report.h"
 #include "modelfile/gguf.h"
+#include "serve/json_output.h"
 
 namespace kvist::cli {
 namespace {
@@ -61,18 +62,19 @@ void Print(const ReplayDeviceFlags& flags, const lab::DeviceReplayResult& result
       out["outside_profile_share"] =
           static_cast<double>(result.profile_outside) / static_cast<double>(result.profile_asked);
     }
-    fmt::print("{}\n", boost::json::serialize(out));
+    fmt::print("{}\n", serve::JsonText(out));
     return;
   }
   fmt::print("{}", lab::LoadTable(report));
   const cost::StepCost& cost = result.totals.cost;
+  const double percent = 100 / std::max(cost.ns(), 1.0);
   fmt::print("\n{} steps, the device busy for {:.1f} s, {:.0f} kJ; {} KV blocks, {} preemptions\n", result.totals.steps,
              cost.ns() * 1e-9, cost.joules * 1e-3, blocks, result.preemptions);
   fmt::print(
       "of busy time: matmul {:.1f} %, attention {:.1f} %, experts {:.1f} %, other {:.1f} %, links {:.1f} %, "
       "host {:.1f} %\n",
-      100 * cost.matmul_ns / cost.ns(), 100 * cost.attention_ns / cost.ns(), 100 * cost.experts_ns / cost.ns(),
-      100 * cost.other_ns / cost.ns(), 100 * cost.links_ns / cost.ns(), 100 * cost.host_ns / cost.ns());
+      percent * cost.matmul_ns, percent * cost.attention_ns, percent * cost.experts_ns, percent * cost.other_ns,
+      percent * cost.links_ns, percent * cost.host_ns);
   if (result.profile_outside > 0) {
     fmt::print("{:.1f} % of the steps lay outside of what the profile measured\n",
                100 * static_cast<double>(result.profile_outside) / static_cast<double>(result.profile_asked));
@@ -149,7 +151,11 @@ absl::Status ReplayDevice(const ReplayDeviceFlags& flags, const std::vector<std:
                                                                                       : lab::Routing::kLeastLoaded}));
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
   Print(flags, result, blocks, wall.count(), json);
-  return FlushOutput();
+  KVIST_RETURN_IF_ERROR(FlushOutput());
+  if (std::ranges::any_of(result.records, &lab::LoadRecord::answered)) return absl::OkStatus();
+  return absl::UnavailableError(Cat("no request was answered", result.records.empty() || result.records[0].why.empty()
+                                                                   ? ""
+                                                                   : Cat(": ", result.records[0].why)));
 }
 
 }  // namespace kvist::cli

@@ -25,6 +25,7 @@
 #include "lab/schedule_replay.h"
 #include "modelfile/gguf.h"
 #include "sched/length_predictor.h"
+#include "serve/json_output.h"
 #include "train/length_training.h"
 
 namespace kvist::cli {
@@ -172,7 +173,7 @@ void PrintJson(std::string_view policy, const lab::ScheduleSource& source, const
                                    {"preemptions", result.stats.preemptions},
                                    {"cached_tokens", result.stats.cached_tokens},
                                    {"step_time_error_ratio", result.stats.step_cost.error_ratio}};
-  fmt::print("{}\n", boost::json::serialize(out));
+  fmt::print("{}\n", serve::JsonText(out));
 }
 
 absl::Status Schedule(ScheduleFlags& flags) {

@@ -22,6 +22,7 @@
 #include "platform/open_files.h"
 #include "runtime/runtime.h"
 #include "sched/length_predictor.h"
+#include "serve/json_output.h"
 #include "serve/server.h"
 #include "telemetry/log.h"
 
@@ -119,7 +120,7 @@ absl::Status Serve(ServeFlags& flags, ServeSources& sources) {
                                        {"kv_bytes", runtime->kv_bytes},
                                        {"kv_type", KvTypeName(runtime->kv_type)},
                                        {"context_tokens_max", runtime->engine->context_tokens_max()}};
-    std::printf("%s\n", boost::json::serialize(ready).c_str());
+    std::printf("%s\n", serve::JsonText(ready).c_str());
     std::fflush(stdout);
   }
   server->Run();

@@ -154,7 +154,10 @@ absl::Status Resolve(ServeFlags& flags) {
     flags.server.limits.body_bytes_max = *bytes;
   }
   flags.server.api_keys = flags.api_keys;
-  if (const char* key = std::getenv("KVIST_API_KEY"); key != nullptr) flags.server.api_keys.emplace_back(key);
+  if (const char* key = std::getenv("KVIST_API_KEY"); key != nullptr) {
+    if (*key == '\0') return absl::InvalidArgumentError("KVIST_API_KEY is empty: unset it, or let it hold the key");
+    flags.server.api_keys.emplace_back(key);
+  }
   flags.server.drain = std::chrono::milliseconds(static_cast<int64_t>(flags.drain_s * 1000));
   flags.server.unix_now_s = [] { return static_cast<int64_t>(std::time(nullptr)); };
   flags.server.handle_signals = true;

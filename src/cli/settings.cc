@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -17,6 +16,7 @@
 
 #include "base/status.h"
 #include "cli/flag_rules.h"
+#include "cli/near_word.h"
 #include "platform/environment.h"
 #include "platform/text_file.h"
 
@@ -39,27 +39,6 @@ template <class Option>
 Option* FindOption(const std::vector<Option*>& options, std::string_view key) {
   const auto found = std::ranges::find_if(options, [&](const Option* option) { return KeyOf(*option) == key; });
   return found == options.end() ? nullptr : *found;
-}
-
-/// Letters to insert, delete or replace.
-size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = std::exchange(row[j + 1], std::min({replaced, row[j] + 1, row[j + 1] + 1}));
-    }
-  }
-  return row.back();
-}
-
-/// " (did you mean ...?)" where something known is near.
-std::string Hint(std::string_view word, const std::vector<std::string>& known) {
-  const auto nearest = std::ranges::min_element(known, {}, [&](const std::string& k) { return Distance(word, k); });
-  if (nearest == known.end() || Distance(word, *nearest) > 2) return "";
-  return Cat(" (did you mean '", *nearest, "'?)");
 }
 
 std::string PlaceOf(std::string_view path, const toml::source_region& source) {
@@ -176,7 +155,8 @@ absl::Status CheckTables(const CLI::App& command, std::string_view path, const t
               command.get_name(), "]"));
     }
     if (std::ranges::find(names, key.str()) == names.end()) {
-      return absl::InvalidArgumentError(Cat(place, ": there is no command '", key.str(), "'", Hint(key.str(), names)));
+      return absl::InvalidArgumentError(
+          Cat(place, ": there is no command '", key.str(), "'", NearWord(key.str(), names)));
     }
   }
   return absl::OkStatus();
@@ -207,7 +187,7 @@ std::vector<std::string> UnknownVariables(const CLI::App& app, const std::vector
   std::vector<std::string> sentences;
   for (const std::string& name : variables) {
     if (!name.starts_with("KVIST_") || std::ranges::find(known, name) != known.end()) continue;
-    sentences.push_back(Cat("the variable ", name, " is not known and changes nothing", Hint(name, known)));
+    sentences.push_back(Cat("the variable ", name, " is not known and changes nothing", NearWord(name, known)));
   }
   return sentences;
 }
@@ -241,7 +221,7 @@ absl::StatusOr<std::vector<Setting>> ParseSettings(const CLI::App& command, std:
     std::ranges::replace(setting.flag, '_', '-');
     if (std::ranges::find(keys, setting.flag) == keys.end()) {
       return absl::InvalidArgumentError(Cat(setting.place, ": '", command.get_name(), "' has no flag '--", setting.flag,
-                                            "'", Hint(setting.flag, keys)));
+                                            "'", NearWord(setting.flag, keys)));
     }
     KVIST_ASSIGN_OR_RETURN(setting.values, ValuesOf(node, *OptionOf(command, setting.flag), setting.place, key.str()));
     settings.push_back(std::move(setting));

@@ -12,8 +12,10 @@
 
 #include "base/status.h"
 #include "cli/commands.h"
+#include "cli/ranges.h"
 #include "lab/sim_run.h"
 #include "platform/text_file.h"
+#include "serve/json_output.h"
 
 namespace kvist::cli {
 namespace {
@@ -54,7 +56,7 @@ void Print(const lab::SimScenario& scenario, const lab::WorldResult& result, con
       out["at_s"] = result.violation.at_s;
       out["scenario"] = lab::EncodeScenario(scenario);
     }
-    fmt::print("{}\n", json::serialize(out));
+    fmt::print("{}\n", serve::JsonText(out));
     return;
   }
   fmt::print(
@@ -80,7 +82,8 @@ absl::Status Explain(const lab::SimScenario& scenario, const lab::WorldResult& r
     fmt::print(stderr, "made shorter in {} runs\n", shrunk.runs);
   }
   Print(shrunk.scenario, shrunk.result, flags);
-  const std::string text = lab::EncodeScenario(shrunk.scenario);
+  const std::string defect = flags.defect.empty() ? "" : Cat(" --defect ", flags.defect);
+  const std::string text = Cat("# kvist sim --scenario FILE", defect, "\n", lab::EncodeScenario(shrunk.scenario));
   if (flags.out.empty()) {
     fmt::print(stderr, "\n{}", text);
     return absl::OkStatus();
@@ -121,7 +124,9 @@ void AddSim(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("sim", "A simulated world with faults under a seed: whether every promise holds");
   command->add_option("--seed", flags->seed, "Of the first world")->capture_default_str();
-  command->add_option("--runs", flags->runs, "Worlds, each with the next seed")->capture_default_str();
+  command->add_option("--runs", flags->runs, "Worlds, each with the next seed")
+      ->transform(WholeNumber(1, UINT64_MAX))
+      ->capture_default_str();
   command->add_option("--for", flags->for_s, "Seconds of real time, in place of --runs")->check(CLI::Range(0.0, 1e6));
   command->add_option("--seconds", flags->seconds, "Virtual time of each world")
       ->check(CLI::Range(0.01, 3600.0))

@@ -20,6 +20,7 @@
 #include "platform/disk_calibration.h"
 #include "platform/partial_file.h"
 #include "platform/real_disk.h"
+#include "serve/json_output.h"
 #include "serve/tenants.h"
 
 namespace kvist::cli {
@@ -81,7 +82,7 @@ absl::Status List(const StoreFlags& flags) {
   for (const kv::BlockStore::Listed& block : store->List()) {
     const kv::BlockFacts& facts = block.facts;
     if (flags.json) {
-      fmt::print("{}\n", json::serialize(BlockJson(block)));
+      fmt::print("{}\n", serve::JsonText(BlockJson(block)));
     } else {
       fmt::print("{} tenant {} model {:016x} {:>2} tokens {:>10} bytes  {} at {}\n", IdText(facts.id),
                  facts.origin.tenant.value, facts.origin.fingerprint, facts.tokens, facts.payload_bytes,
@@ -126,7 +127,7 @@ absl::Status Stats(const StoreFlags& flags) {
                               {"engine", figures.disk.engine},
                               {"direct", figures.disk.direct},
                               {"parts", list}};
-    fmt::print("{}\n", json::serialize(out));
+    fmt::print("{}\n", serve::JsonText(out));
     return FlushOutput();
   }
   fmt::print("{} blocks, {} of keys and values, in {} segments of {}; files {}, index {} of memory{}\n",
@@ -181,7 +182,7 @@ absl::Status Verify(const StoreFlags& flags) {
                               {"read_errors", totals.read_errors},
                               {"unsealed_segments", totals.unsealed_segments},
                               {"damaged_pages", totals.damaged_pages}};
-    fmt::print("{}\n", json::serialize(out));
+    fmt::print("{}\n", serve::JsonText(out));
   } else {
     fmt::print("{} blocks, {}: {} damaged\n", FormatCount(blocks.size()), FormatByteSize(total), damaged);
   }
@@ -207,7 +208,7 @@ absl::Status Collect(const StoreFlags& flags) {
                               {"blocks_before", old.blocks},
                               {"blocks", now.blocks},
                               {"written_bytes", now.totals.drive_written_bytes}};
-    fmt::print("{}\n", json::serialize(out));
+    fmt::print("{}\n", serve::JsonText(out));
   } else {
     fmt::print("{} in {} segments before, {} in {} now; {} blocks given up, {} written\n",
                FormatByteSize(old.used_bytes), old.segments, FormatByteSize(now.used_bytes), now.segments,
@@ -243,7 +244,7 @@ absl::Status Purge(const StoreFlags& flags) {
   KVIST_ASSIGN_OR_RETURN(const auto store, OpenStore(flags, false));
   KVIST_ASSIGN_OR_RETURN(const uint64_t purged, store->Purge(filter));
   if (flags.json) {
-    fmt::print("{}\n", json::serialize(json::object{{"purged", purged}, {"blocks", store->Figures().blocks}}));
+    fmt::print("{}\n", serve::JsonText(json::object{{"purged", purged}, {"blocks", store->Figures().blocks}}));
   } else {
     fmt::print("{} blocks removed, {} are left\n", FormatCount(purged), FormatCount(store->Figures().blocks));
   }
@@ -275,7 +276,7 @@ absl::Status Bench(const StoreFlags& flags) {
                               {"blocks", result.blocks},
                               {"stored_bytes", result.stored_bytes},
                               {"index_bytes", result.index_bytes}};
-    fmt::print("{}\n", json::serialize(out));
+    fmt::print("{}\n", serve::JsonText(out));
     return FlushOutput();
   }
   const auto rate = [](double bytes_per_s) { return FormatByteSize(static_cast<uint64_t>(bytes_per_s)) + "/s"; };
@@ -302,7 +303,7 @@ absl::Status Calibrate(const StoreFlags& flags) {
   KVIST_RETURN_IF_ERROR(file.Publish());
   for (const DiskSpeed::Row& row : speed.rows) {
     if (flags.json) {
-      fmt::print("{}\n", json::serialize(json::object{{"block_bytes", row.block_bytes},
+      fmt::print("{}\n", serve::JsonText(json::object{{"block_bytes", row.block_bytes},
                                                       {"depth", row.depth},
                                                       {"read_bytes_per_s", row.read_bytes_per_s},
                                                       {"write_bytes_per_s", row.write_bytes_per_s},

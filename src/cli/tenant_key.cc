@@ -10,6 +10,7 @@
 #include <boost/json.hpp>
 
 #include "cli/commands.h"
+#include "serve/json_output.h"
 #include "serve/tenants.h"
 
 namespace kvist::cli {
@@ -22,7 +23,7 @@ void AddTenantKey(CLI::App& app, int& exit_code) {
   command->callback([json, &exit_code] {
     const std::string key = serve::NewKey(), hash = serve::HashedKey(key);
     if (*json) {
-      std::printf("%s\n", boost::json::serialize(boost::json::object{{"key", key}, {"hash", hash}}).c_str());
+      std::printf("%s\n", serve::JsonText(boost::json::object{{"key", key}, {"hash", hash}}).c_str());
     } else {
       fmt::print("key, for the tenant only:   {}\nhash, for the tenants file: {}\n", key, hash);
     }

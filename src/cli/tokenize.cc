@@ -18,6 +18,7 @@
 #include "modelfile/gguf_parse.h"
 #include "modelfile/tokenizer.h"
 #include "modelfile/tokenizer_utf8.h"
+#include "serve/json_output.h"
 
 namespace kvist::cli {
 namespace {
@@ -69,7 +70,7 @@ std::string EncodedText(const Tokenizer& tokenizer, const std::vector<TokenId>& 
     }
     boost::json::object object{{"count", ids.size()}, {"ids", std::move(id_values)}};
     if (!flags.ids_only) object["tokens"] = std::move(tokens);
-    return boost::json::serialize(object) + "\n";
+    return serve::JsonText(object) + "\n";
   }
   if (flags.ids_only) {
     for (size_t i = 0; i < ids.size(); ++i) out += Cat(i > 0 ? " " : "", ids[i].value);
@@ -86,7 +87,7 @@ absl::StatusOr<std::string> Tokenize(const TokenizeFlags& flags) {
   if (flags.has_decode) {
     KVIST_ASSIGN_OR_RETURN(const std::vector<TokenId> ids, ParseIds(flags.decode, tokenizer->vocab_size()));
     const std::string text = tokenizer->Decode(ids, !flags.no_special);
-    if (flags.json) return boost::json::serialize(boost::json::object{{"text", Readable(text)}}) + "\n";
+    if (flags.json) return serve::JsonText(boost::json::object{{"text", Readable(text)}}) + "\n";
     return text + "\n";
   }
   KVIST_ASSIGN_OR_RETURN(const std::string text, ReadInput(flags));

@@ -16,6 +16,7 @@
 #include "cli/model_flags.h"
 #include "cli/ranges.h"
 #include "sched/length_predictor.h"
+#include "serve/json_output.h"
 #include "train/length_training.h"
 
 namespace kvist::cli {
@@ -62,7 +63,7 @@ absl::Status TrainLength(const TrainLengthFlags& flags) {
                                      {"classes_right", report.classes_right},
                                      {"ms_per_prediction", ms},
                                      {"model", flags.output}};
-    fmt::print("{}\n", boost::json::serialize(out));
+    fmt::print("{}\n", serve::JsonText(out));
     return FlushOutput();
   }
   fmt::print("{} answers; on those that were held out ({} folds):\n", report.examples, flags.options.folds);

@@ -66,7 +66,7 @@ absl::StatusOr<json::value> ParseObject(std::string_view text) {
 
 absl::StatusOr<bool> AnswerReader::TakeEvent(std::string_view name, std::string_view data) {
   if (data == "[DONE]") {
-    done_ = true;
+    done_ = has_choice_;
     return false;
   }
   if (name == "error") {
@@ -75,6 +75,7 @@ absl::StatusOr<bool> AnswerReader::TakeEvent(std::string_view name, std::string_
   }
   KVIST_ASSIGN_OR_RETURN(const json::value value, ParseObject(data));
   TakeCounts(value, *this);
+  if (At(value, "/choices/0") != nullptr) has_choice_ = true;
   if (!StringAt(value, "/choices/0/finish_reason").empty()) done_ = true;
   const std::string_view content = StringAt(value, "/choices/0/delta/content");
   const std::string_view text = content.empty() ? StringAt(value, "/choices/0/text") : content;

@@ -22,13 +22,13 @@ class AnswerReader {
   /// The body of an answer that was not streamed. Errors: as TakeEvent.
   absl::Status TakeWhole(std::string_view body);
 
-  bool done() const { return done_; }                ///< "[DONE]", or a finish reason, has come.
+  bool done() const { return done_; }                ///< A finish reason has come, or "[DONE]" after a choice.
   const std::string& text() const { return text_; }  ///< Of the first choice, without reasoning and calls.
   std::optional<uint32_t> prompt_tokens, output_tokens;
   uint32_t cached_tokens = 0;
 
  private:
-  bool done_ = false;
+  bool done_ = false, has_choice_ = false;
   std::string text_;
 };
 

@@ -43,6 +43,12 @@ TEST(LoadAnswerTest, ReadsCompletionsAndWhatLlamaCppCounts) {
   EXPECT_EQ(whole.text(), "x");
 }
 
+TEST(LoadAnswerTest, AnEndWithoutAChoiceIsNoAnswer) {
+  AnswerReader reader;
+  EXPECT_FALSE(*reader.TakeEvent("", "[DONE]"));
+  EXPECT_FALSE(reader.done());
+}
+
 TEST(LoadAnswerTest, ErrorsAreToldFromNonsense) {
   AnswerReader reader;
   const auto error = reader.TakeEvent("", R"({"error":{"message":"out of memory","code":500}})").status();

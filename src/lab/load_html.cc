@@ -228,8 +228,10 @@ std::string Tenants(const LoadReport& report) {
         EscapeMarkup(report.tenants[i]), figures.requests, figures.answered(), 100 * figures.good_share(),
         figures.output_tokens_per_s, figures.ttft_s.count == 0 ? "–" : fmt::format("{:.1f}", figures.ttft_s.p99 * 1e3));
   }
+  out += "</table></div>";
+  if (report.summary.all.answered() == 0) return out;
   return out + fmt::format(
-                   "</table></div><p>Jain's index of tokens/s {:.3f}, of good answers {:.3f}; smallest by largest "
+                   "<p>Jain's index of tokens/s {:.3f}, of good answers {:.3f}; smallest by largest "
                    "{:.3f} and {:.3f}.</p>\n",
                    report.summary.jain_tokens, report.summary.jain_good, report.summary.min_max_tokens,
                    report.summary.min_max_good);

@@ -28,6 +28,7 @@ std::string TenantRows(const LoadReport& report) {
                        figures.ttft_s.p99 * 1e3);
   }
   const LoadSummary& summary = report.summary;
+  if (summary.all.answered() == 0) return out;  // Nothing was dealt out, fairly or not.
   out +=
       fmt::format("fairness of tokens/s: Jain {:.3f}, min/max {:.3f}; of good answers: Jain {:.3f}, min/max {:.3f}\n",
                   summary.jain_tokens, summary.min_max_tokens, summary.jain_good, summary.min_max_good);
@@ -114,10 +115,12 @@ json::object LoadJson(const LoadReport& report) {
       tenants.push_back(std::move(tenant));
     }
     out["tenants"] = std::move(tenants);
-    out["fairness"] = {{"jain_tokens", summary.jain_tokens},
-                       {"min_max_tokens", summary.min_max_tokens},
-                       {"jain_good", summary.jain_good},
-                       {"min_max_good", summary.min_max_good}};
+    if (summary.all.answered() > 0) {
+      out["fairness"] = {{"jain_tokens", summary.jain_tokens},
+                         {"min_max_tokens", summary.min_max_tokens},
+                         {"jain_good", summary.jain_good},
+                         {"min_max_good", summary.min_max_good}};
+    }
   }
   out["settings"] = report.settings;
   return out;

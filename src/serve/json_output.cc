@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "base/check.h"
-
 namespace kvist::serve {
 
 namespace json = boost::json;
@@ -41,8 +39,12 @@ void Append(const json::value& value, std::string& out) {
   if (value.is_array()) return AppendArray(value.get_array(), out);
   if (value.is_string()) return AppendJsonString(value.get_string(), out);
   if (value.is_double()) {
-    KVIST_CHECK(std::isfinite(value.get_double()));
-    fmt::format_to(std::back_inserter(out), "{}", value.get_double());
+    const double number = value.get_double();
+    if (std::isfinite(number)) {
+      fmt::format_to(std::back_inserter(out), "{}", number);
+    } else {
+      out += "null";
+    }
     return;
   }
   out += json::serialize(value);

@@ -10,7 +10,7 @@
 
 namespace kvist::serve {
 
-/// Compact text of `value`. REQUIRES: numbers are finite, strings UTF-8.
+/// Compact text of `value`; numbers that are not finite become null. REQUIRES: strings are UTF-8.
 std::string JsonText(const boost::json::value& value);
 
 /// `text` (UTF-8) as a JSON string with its quotes.

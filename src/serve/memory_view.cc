@@ -6,6 +6,7 @@
 
 #include "kv/page_layout.h"
 #include "serve/engine_question.h"
+#include "serve/json_output.h"
 
 namespace kvist::serve {
 
@@ -83,7 +84,7 @@ std::string TenantMemoryBody(const engine::MemorySnapshot& snapshot, const Reque
   for (const kv::CachedText& text : snapshot.nodes) {
     if (text.node.cache_namespace == cache_namespace) own.nodes.push_back(text);
   }
-  return json::serialize(json::object{{"object", "kvist.memory"},
+  return JsonText(json::object{{"object", "kvist.memory"},
                                       {"block_tokens", kv::kBlockTokens},
                                       {"own_blocks", blocks},
                                       {"requests", RequestsOf(own, log, tenants)},
@@ -162,7 +163,7 @@ std::string MemoryBody(const engine::MemorySnapshot& snapshot, const RequestLog&
       {"requests", RequestsOf(snapshot, log, tenants)},
       {"nodes_total", snapshot.nodes.size()},
       {"nodes", NodesOf(snapshot)}};
-  return json::serialize(body);
+  return JsonText(body);
 }
 
 absl::StatusOr<engine::MemorySnapshot> AskForMemory(engine::Engine& engine, engine::SnapshotDetail detail) {

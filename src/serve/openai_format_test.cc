@@ -1,5 +1,7 @@
 #include "serve/openai_format.h"
 
+#include <limits>
+
 #include <cmath>
 
 #include <gmock/gmock.h>
@@ -236,6 +238,7 @@ TEST(JsonText, IsJsonWithPlainNumbers) {
                              {"f", json::array()}};
   EXPECT_EQ(JsonText(value), R"({"a":177.46,"b":[1,-2.5,1e+300,0,null,true],"c\"":"d\n\u0001\u001f\\","e":{},"f":[]})");
   EXPECT_EQ(JsonText(json::parse(JsonText(value))), JsonText(value));
+  EXPECT_EQ(JsonText(std::numeric_limits<double>::quiet_NaN()), "null");
 }
 
 }  // namespace

@@ -36,6 +36,12 @@ std::optional<double> SecondsOf(std::string_view text) {
   return seconds;
 }
 
+/// Whether what was read is a TLS alert, which is what a server that waits for a handshake answers to a request.
+bool LooksLikeTls(const beast::flat_buffer& read) {
+  const std::string_view bytes(static_cast<const char*>(read.data().data()), read.size());
+  return bytes.starts_with("\x15\x03");
+}
+
 }  // namespace
 
 std::string ServerUrl::Authority() const {
@@ -202,7 +208,9 @@ asio::awaitable<void> PostClient::ReadAnswer(Connection& connection, const Piece
     const auto [error, bytes] =
         co_await http::async_read_header(*connection.channel, connection.buffer, parser, kAwait);
     if (error) {
+      const bool spoke_tls = LooksLikeTls(connection.buffer);
       answer = Failed(connection, std::move(answer), error, HttpEnd::kCutOff);
+      if (!url_.tls && spoke_tls) answer.why = Cat(url_.Authority(), ": it speaks TLS: the URL begins with https://");
       co_return;
     }
   }

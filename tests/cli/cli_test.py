@@ -303,6 +303,16 @@ class Settings(CliTest):
             (("serve", "--no-kv-pacing"), "--no-kv-pacing needs --kv-cold-memory"),
             (("serve", "--kv-cold-memory", "64MiB", "--no-kv-pacing"), "--no-kv-pacing needs --kv-disk"),
             (("replay", "--trace", self.text, "--replicas", "2"), "--replicas needs --device"),
+            (("replay", "--trace", self.text, "--device", "h100", "--route", "round-robin"), "--route needs --replicas"),
+            (("serve", "--kv-cold-memory", "0", "--kv-cold-codec", "int8"), "--kv-cold-codec needs --kv-cold-memory"),
+            (("serve", "--kv-disk", "/x", "--kv-admission", "all", "--kv-disk-daily-writes", "1GiB"), "--kv-disk-daily-writes does nothing with --kv-admission all"),
+            (("serve", "--kv-disk", "/x", "--kv-disk-read-only", "--kv-disk-size", "1GiB"), "--kv-disk-size does nothing with"),
+            (("serve", "--policy", "fcfs", "--prefills-max", "2"), "--prefills-max does nothing with --policy fcfs"),
+            (("serve", "--policy", "fair", "--tpot-target-ms", "50"), "--tpot-target-ms does nothing with --policy fair"),
+            (("serve", "--no-cache", "--pin-share", "0.5"), "--pin-share does nothing with --no-cache"),
+            (("calibrate", "--decodes", "4"), "--decodes needs --steps"),
+            (("sim", "--scenario", self.text, "--seed", "4"), "--seed does nothing with --scenario"),
+            (("sim", "--for", "1", "--runs", "4"), "--runs does nothing with --for"),
             (("serve", "--kv-disk-read-only"), "--kv-disk-read-only needs --kv-disk"),
             (("serve", "--kv-disk", "/x", "--kv-disk-read-only", "--kv-disk-daily-writes", "1GiB"), "--kv-disk-daily-writes does nothing with"),
             (("replay", "--trace", self.text, "--device", "h100", "--share", "0.5"), "--share does nothing with --device"),
@@ -318,6 +328,10 @@ class Settings(CliTest):
         file = self.write('[serve]\nkv-memory = "1GiB"\n')
         self.fails(2, self.kvist("serve", *device, "--config", file), f"{file}:2:1: --kv-memory does nothing with --device")
         self.fails(2, self.kvist("serve", env={"KVIST_SERVE_DTYPE": "fp8"}), "KVIST_SERVE_DTYPE: --dtype needs --device")
+        self.fails(2, self.kvist("sim", "--runs", "0"), "--runs")
+        self.fails(2, self.kvist("serve", "--kv-memry", "1GiB"), "--kv-memry (did you mean 'kv-memory'?)")
+        self.fails(2, self.kvist("srve"), "(did you mean 'serve'?)")
+        self.fails(1, self.kvist("serve", "--port", "0", env={"KVIST_API_KEY": ""}), "KVIST_API_KEY is empty")
 
     def test_a_device_says_what_it_needs(self):
         run = self.kvist("serve", "--device", "h100")
