@@ -1,5 +1,6 @@
 #include "lab/load_answer.h"
 
+#include <algorithm>
 #include <limits>
 
 #include <boost/json.hpp>
@@ -97,7 +98,9 @@ absl::Status AnswerReader::TakeWhole(std::string_view body) {
 std::string ErrorMessageOf(std::string_view body) {
   boost::system::error_code error;
   const json::value value = json::parse({body.data(), body.size()}, error);
-  return error ? std::string() : MessageOf(value);
+  if (!error) return MessageOf(value);
+  if (body.starts_with('<')) return {};  // A page.
+  return std::string(body.substr(0, std::min(body.find_first_of("\r\n"), kMessageBytesMax)));
 }
 
 }  // namespace kvist::lab

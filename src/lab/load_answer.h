@@ -32,7 +32,7 @@ class AnswerReader {
   std::string text_;
 };
 
-/// What an error's body says, shortened; "" when it says nothing.
+/// What an error's body says, JSON or a line of text, shortened; "" when it says nothing.
 std::string ErrorMessageOf(std::string_view body);
 
 }  // namespace kvist::lab

@@ -75,6 +75,7 @@ TEST(LoadAnswerTest, MessagesOfErrorBodies) {
   EXPECT_EQ(ErrorMessageOf(R"({"error":"plain"})"), "plain");
   EXPECT_EQ(ErrorMessageOf(R"({"detail":"d"})"), "d");
   EXPECT_EQ(ErrorMessageOf("<html>"), "");
+  EXPECT_EQ(ErrorMessageOf("this port speaks HTTPS\n"), "this port speaks HTTPS");
 }
 
 TEST(LoadReportTest, FaultsAreCountedByKindAndWords) {
