@@ -4,6 +4,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "sched/background.h"
+
 namespace kvist::sched {
 namespace {
 
@@ -11,14 +13,9 @@ constexpr uint32_t kDecodeTokensMax = 16;
 /// While others are there, background work has its turn for so long of each such time. By the clock, so that a decision
 /// follows from what it is given.
 constexpr int64_t kTurnNs = 50'000'000, kTurnEveryNs = 1'000'000'000;
-
-uint32_t Missing(const RequestView& view) {
-  return view.tokens_known - view.tokens_computed;
-}
-/// Its next token, perhaps with some before it that were not sampled (drafts, what a grammar forces).
-bool IsDecode(const RequestView& view) {
-  return Missing(view) == 1 || (view.output_tokens > 0 && Missing(view) <= kDecodeTokensMax);
-}
+/// So many mean errors of the prediction are kept free.
+constexpr double kMargin = 2;
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 class ComposedPolicy final : public SchedulerPolicy {
  public:
@@ -29,11 +26,14 @@ class ComposedPolicy final : public SchedulerPolicy {
   void Decide(std::span<const RequestView> running, std::span<const RequestView> waiting, const StepBudget& budget,
               TimeNs now, StepDecision& decision) override {
     const auto is_urgent = [](const RequestView& view) { return view.priority != kBackgroundPriority; };
-    background_rests_ = now.value % kTurnEveryNs >= kTurnNs &&
-                        (std::ranges::any_of(running, is_urgent) || std::ranges::any_of(waiting, is_urgent));
+    background_ns_ = kUnbounded;
+    if (now.value % kTurnEveryNs >= kTurnNs &&
+        (std::ranges::any_of(running, is_urgent) || std::ranges::any_of(waiting, is_urgent))) {
+      background_ns_ = BackgroundStepNs(running, waiting, budget.cost, now);
+    }
     DecideOnce(running, waiting, budget, now, decision);
-    if (!background_rests_ || !decision.advance.empty() || !decision.preempt.empty()) return;
-    background_rests_ = false;  // The others cannot go on.
+    if (background_ns_ == kUnbounded || !decision.advance.empty() || !decision.preempt.empty()) return;
+    background_ns_ = kUnbounded;  // The others cannot go on.
     DecideOnce(running, waiting, budget, now, decision);
   }
 
@@ -52,11 +52,16 @@ class ComposedPolicy final : public SchedulerPolicy {
     StepFacts facts{.budget = budget, .options = options_, .now = now};
     SumDecodes(facts);
     limit_ = rules_.limit != nullptr ? rules_.limit(facts) : StepLimit{};
-    if (!rules_.prompts_first) AdvanceDecodes();
+    // Background prompts go last, whatever the rule: what they may take is known when the others have their part.
+    const bool prompts_first = rules_.prompts_first && (background_ns_ == kUnbounded || background_ns_ == 0);
+    if (!prompts_first) AdvanceDecodes();
     AdvancePrompts(facts);
-    if (rules_.prompts_first) AdvanceDecodes();
+    if (prompts_first) AdvanceDecodes();
   }
-  bool Rests(const RequestView& view) const { return background_rests_ && view.priority == kBackgroundPriority; }
+  bool IsBounded(const RequestView& view) const {
+    return background_ns_ != kUnbounded && view.priority == kBackgroundPriority;
+  }
+  bool Rests(const RequestView& view) const { return background_ns_ == 0 && IsBounded(view); }
 
   /// Most urgent first, then in order of admission: who comes last loses the least progress and gives way first.
   void OrderVictims() {
@@ -100,10 +105,11 @@ class ComposedPolicy final : public SchedulerPolicy {
   }
 
   bool InTime(const RequestView& view, uint32_t tokens) const {
-    if (limit_.step_ns == std::numeric_limits<double>::infinity()) return true;
+    const double step_ns = IsBounded(view) ? std::min(limit_.step_ns, background_ns_) : limit_.step_ns;
+    if (step_ns == kUnbounded) return true;
     StepWork work = work_;
     work.Add(tokens, view.context_tokens, tokens == Missing(view));
-    return left_.cost.Ns(work) <= limit_.step_ns;
+    return left_.cost.Ns(work) <= step_ns;
   }
 
   // Prompts, those that run and those that wait, in one order.
@@ -149,13 +155,13 @@ class ComposedPolicy final : public SchedulerPolicy {
   uint32_t ChunkOf(const RequestView& view) const {
     const uint32_t missing = Missing(view);
     const uint32_t most = std::min({missing, limit_.request_tokens, limit_.step_tokens, left_.tokens_max});
-    if (work_.tokens == 0 || InTime(view, most)) return most;
+    if ((work_.tokens == 0 && !IsBounded(view)) || InTime(view, most)) return most;
     uint32_t fits = 0;
     for (uint32_t below = most + 1; fits + 1 < below;) {
       const uint32_t tokens = fits + (below - fits) / 2;
       (InTime(view, tokens) ? fits : below) = tokens;
     }
-    if (first_prompt_) return std::max(fits, 1u);
+    if (first_prompt_ && !IsBounded(view)) return std::max(fits, 1u);
     return fits >= std::min(most, left_.block_tokens) ? fits : 0;  // Crumbs of many prompts end none of them.
   }
 
@@ -278,10 +284,10 @@ class ComposedPolicy final : public SchedulerPolicy {
   StepLimit limit_;
   StepDecision* decision_ = nullptr;
   bool admitting_ = true, first_prompt_ = true;
-  bool background_rests_ = false;
-  std::vector<uint32_t> order_;  ///< Of the running requests: the last one gives way first.
-  std::vector<uint32_t> place_;  ///< In the order, of each running request.
-  size_t kept_ = 0;              ///< Those that are not preempted: the first kept_ of the order.
+  double background_ns_ = kUnbounded;  ///< Predicted time of a step with background work in it; 0 = that rests.
+  std::vector<uint32_t> order_;        ///< Of the running requests: the last one gives way first.
+  std::vector<uint32_t> place_;        ///< In the order, of each running request.
+  size_t kept_ = 0;                    ///< Those that are not preempted: the first kept_ of the order.
   size_t admitted_ = 0;
   size_t places_ = 0;      ///< Of requests that run at once, whether or not this step has a part of them.
   int64_t committed_ = 0;  ///< Blocks that the known texts of those who run will still need after this step.
@@ -290,6 +296,14 @@ class ComposedPolicy final : public SchedulerPolicy {
 };
 
 }  // namespace
+
+bool IsDecode(const RequestView& view) {
+  return Missing(view) == 1 || (view.output_tokens > 0 && Missing(view) <= kDecodeTokensMax);
+}
+
+double WithoutErrors(double ns, const StepCost& cost) {
+  return ns / (1 + kMargin * std::min(cost.error_ratio, 0.5));
+}
 
 std::unique_ptr<SchedulerPolicy> NewComposedPolicy(const Rules& rules, const PolicyOptions& options) {
   return std::make_unique<ComposedPolicy>(rules, options);

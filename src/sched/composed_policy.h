@@ -7,10 +7,10 @@
 ///
 /// Priorities are strict in every policy: a request goes before every less urgent one, and when there is no place or no
 /// memory for it, the least urgent running ones are preempted (only ever for a more urgent request, so nobody is
-/// preempted to and fro). Background work rests while anybody else is there, but for its turns: rows of a batch make
-/// every step longer, whoever else is in it. Among equals a waiting request is admitted when its whole known text fits
-/// beside what those that run still need; when it does not, nobody who waits behind it overtakes it on account of being
-/// smaller.
+/// preempted to and fro). Background work rests while anybody else is there, as rows of a batch make every step longer,
+/// whoever else is in it; it has what the next tokens of others leave where these have deadlines (background.h), and
+/// its turns. Among equals a waiting request is admitted when its whole known text fits beside what those that run
+/// still need; when it does not, nobody who waits behind it overtakes it on account of being smaller.
 
 #include <compare>
 #include <limits>
@@ -56,6 +56,15 @@ struct Rules {
 };
 
 std::unique_ptr<SchedulerPolicy> NewComposedPolicy(const Rules& rules, const PolicyOptions& options);
+
+/// Tokens of it that are known and not computed.
+inline uint32_t Missing(const RequestView& view) {
+  return view.tokens_known - view.tokens_computed;
+}
+/// Its step gives its next token, perhaps with some before it that were not sampled (drafts, what a grammar forces).
+bool IsDecode(const RequestView& view);
+/// What may be planned for so long a time, so that it is kept when the prediction errs as it does of late, twice over.
+double WithoutErrors(double ns, const StepCost& cost);
 
 // Rules that more than one policy has.
 

@@ -21,8 +21,6 @@ constexpr double kStretch = 4;
 constexpr double kBusyShare = 1.0 / 6;
 /// Whatever tokens are wished for: prompts get a fifth of the time, or one client could keep all others from starting.
 constexpr double kStretchMin = 1.25;
-/// So many mean errors of the prediction are kept free.
-constexpr double kMargin = 2;
 
 Rank RankByDeadline(const RequestView& view, const StepFacts& /*facts*/) {
   const TimeNs due = view.first_token_due != kTimeNever ? view.first_token_due : view.arrived_at + kFirstTokenNs;
@@ -38,8 +36,7 @@ StepLimit LimitByDeadline(const StepFacts& facts) {
       facts.next_token_due == kTimeNever
           ? std::max(kPatienceNs * std::max(1.0, facts.budget.busy_share / kBusyShare), kStretch * facts.decode_ns)
           : static_cast<double>(facts.next_token_due - facts.now);
-  limit.step_ns =
-      std::max(allowed / (1 + kMargin * std::min(facts.budget.cost.error_ratio, 0.5)), kStretchMin * facts.decode_ns);
+  limit.step_ns = std::max(WithoutErrors(allowed, facts.budget.cost), kStretchMin * facts.decode_ns);
   return limit;
 }
 

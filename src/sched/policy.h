@@ -16,8 +16,8 @@
 
 namespace kvist::sched {
 
-/// Requests of this priority are background work: they have no part in steps while others run or wait, but for a small
-/// share of the time, so that they end whatever goes on.
+/// Requests of this priority are background work: while others run or wait they have what the deadlines of these leave
+/// (background.h), and a small share of the time, so that they end whatever goes on.
 inline constexpr uint8_t kBackgroundPriority = UINT8_MAX;
 
 /// What a policy may know about a request. Snapshot; no pointers into the engine.

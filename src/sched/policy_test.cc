@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/prng.h"
+#include "sched/composed_policy.h"
 #include "sched/policy_testutil.h"
 
 namespace kvist::sched {
@@ -70,7 +71,7 @@ TEST_P(EveryPolicy, StaysInItsBudgetAndConservesWork) {
 TEST_P(EveryPolicy, EverybodyEndsWhenMemoryIsShort) {
   Prng prng(11);
   std::vector<PolicyWorld::Spec> specs;
-  for (int64_t i = 0; i < 300; ++i) {
+  for (int64_t i = 0; i < 200; ++i) {
     specs.push_back({.at_ns = i * 30'000'000,
                      .prompt = 1 + static_cast<uint32_t>(prng.Below(600)),
                      .output = 1 + static_cast<uint32_t>(prng.Below(200)),
@@ -142,6 +143,93 @@ TEST_P(EveryPolicy, BackgroundWorkRestsWhileOthersAreServedAndEndsAllTheSame) {
   }
   EXPECT_LT(both_ns, 1.25 * alone_ns);
   for (size_t i = 0; i < batch; ++i) EXPECT_GE(both[i].end_ns, 0) << "it ends";
+}
+
+/// Outside its turns background work is in a step only where every other request decodes under a deadline, and the step
+/// is expected to end before the first of these.
+TEST_P(EveryPolicy, BackgroundWorkHasWhatDeadlinesLeave) {
+  auto policy = GetParam().make({.chunk_tokens_max = 32, .prefills_max = 2});
+  Prng prng(13);
+  const TimeNs now{1'500'000'000};
+  StepDecision decision;
+  int beside = 0, resting = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::vector<RequestView> running, waiting;
+    uint64_t id = 1;
+    for (uint64_t n = 1 + prng.Below(6); n > 0; --n) {  // Mostly such that some may be beside others.
+      running.push_back(RandomView(prng, id++, true));
+      RequestView& view = running.back();
+      if (view.priority == kBackgroundPriority) continue;
+      if (prng.Below(8) > 0) view.tokens_computed = view.context_tokens = view.tokens_known - 1;
+      if (prng.Below(8) > 0) view.next_token_due = now + static_cast<int64_t>(prng.Below(60'000'000));
+    }
+    for (uint64_t n = prng.Below(3); n > 0; --n) {
+      waiting.push_back(RandomView(prng, id++, false));
+      if (prng.Below(8) > 0) waiting.back().priority = kBackgroundPriority;
+    }
+    const StepBudget budget{.tokens_max = 64, .requests_max = 8, .blocks_free = 200, .block_tokens = 16};
+    policy->Decide(running, waiting, budget, now, decision);
+    ASSERT_EQ(FindFault(running, waiting, budget, decision), "") << "round " << round;
+    StepWork work;
+    bool background = false, others = false, reads = false;
+    TimeNs due = kTimeNever;
+    const auto look = [&](const RequestView& view) {
+      const uint32_t tokens = TokensOf(decision, view.id.value);
+      if (tokens > 0) work.Add(tokens, view.context_tokens, tokens == view.tokens_known - view.tokens_computed);
+      if (view.priority == kBackgroundPriority) {
+        background |= tokens > 0;
+        return;
+      }
+      others = true;
+      reads |= !IsDecode(view) || view.next_token_due == kTimeNever;
+      due = std::min(due, view.next_token_due);
+    };
+    for (const RequestView& view : running) look(view);
+    for (const RequestView& view : waiting) {
+      look(view);
+      reads |= view.priority != kBackgroundPriority;
+    }
+    if (!others) continue;
+    ++(background ? beside : resting);
+    if (!background) continue;
+    ASSERT_FALSE(reads) << "round " << round;
+    ASSERT_LE(budget.cost.Ns(work), static_cast<double>(due - now)) << "round " << round;
+  }
+  EXPECT_GT(beside, 1000);
+  EXPECT_GT(resting, 1000);
+}
+
+/// Some people at a time, and always somebody, on a machine that has room for more: each token of theirs comes within
+/// 50 ms, and the batch goes on by many times what its turns alone would give it.
+TEST(BackgroundWork, GoesOnBesideTokensThatComeInTime) {
+  constexpr int64_t kWishedNs = 50'000'000, kSecond = 1'000'000'000;
+  const auto batch_tokens_per_s = [&](int64_t wished_ns, int64_t* gap_max) {
+    auto policy = NewFairDeadlinePolicy({});
+    std::vector<PolicyWorld::Spec> specs;
+    for (int i = 0; i < 300; ++i) {
+      specs.push_back({.prompt = 64, .output = 50, .priority = kBackgroundPriority});
+    }
+    const size_t batch = specs.size();
+    for (int64_t i = 0; i < 200; ++i) {
+      specs.push_back(
+          {.at_ns = 100'000'000 + i * kSecond / 2, .prompt = 24, .output = 300, .next_token_ns = wished_ns});
+    }
+    const auto outcomes = PolicyWorld(*policy, /*blocks=*/1000).Run(specs);
+    int64_t last = 0;
+    for (size_t i = batch; i < outcomes.size(); ++i) {
+      last = std::max(last, outcomes[i].end_ns);
+      *gap_max = std::max(*gap_max, outcomes[i].token_gap_max_ns);
+    }
+    const auto meanwhile = std::count_if(outcomes.begin(), outcomes.begin() + static_cast<std::ptrdiff_t>(batch),
+                                         [&](const PolicyWorld::Outcome& one) { return one.end_ns <= last; });
+    return static_cast<double>(meanwhile * 50) / (static_cast<double>(last) * 1e-9);
+  };
+  int64_t gap_bound = 0, gap_free = 0;
+  const double with_deadlines = batch_tokens_per_s(kWishedNs, &gap_bound), without = batch_tokens_per_s(0, &gap_free);
+  EXPECT_LE(gap_bound, kWishedNs);
+  EXPECT_GT(with_deadlines, 5 * without);
+  RecordProperty("batch_tokens_per_s", std::to_string(with_deadlines));
+  RecordProperty("batch_tokens_per_s_without_deadlines", std::to_string(without));
 }
 
 TEST(Policies, AreFoundByName) {

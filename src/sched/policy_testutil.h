@@ -49,6 +49,7 @@ class PolicyWorld {
     uint32_t prompt = 1, output = 1;
     uint32_t tenant = 0;
     uint8_t priority = 128;
+    int64_t next_token_ns = 0;  ///< Wished; 0 = nothing.
   };
   struct Outcome {
     int64_t first_token_ns = -1, end_ns = -1;  ///< Since the start; -1 = not yet.
@@ -141,6 +142,9 @@ class PolicyWorld {
     }
     last_token_.resize(specs.size());
     last_token_[id.value - 1] = now_;
+    if (const int64_t wished = specs[id.value - 1].next_token_ns; wished > 0) {
+      it->next_token_due = TimeNs{now_ + wished};
+    }
     ++it->tokens_known;
     share_.Charge(it->tenant, 1);
     if (++it->output_tokens < specs[id.value - 1].output) return;
