@@ -77,14 +77,20 @@ std::string ReusedText(const json::value& choice) {
   for (const json::value& part : ListAt(choice, "/reused_from")) {
     const json::object* object = part.if_object();
     if (object == nullptr) continue;
+    const std::string from = TextAt(part, "/from");
     const json::value* copied = object->if_contains("copied");
     const json::value* before = object->if_contains("ms_before");
     const bool is_copied = copied != nullptr && copied->is_bool() && copied->get_bool();
     const bool is_done = before != nullptr && before->is_number();
-    text += fmt::format("  {} {} tokens{} computed by {}, {}\n", text.empty() ? "reused    " : "          ",
-                        CountAt(part, "/tokens"), is_copied ? " (copied, part of a block)" : "",
-                        TextAt(part, "/computed_by", "an older request"),
-                        is_done ? Duration(NumberAt(part, "/ms_before")) + " before" : "still running then");
+    const std::string origin =
+        from == "drive"         ? "from the drive"
+        : from == "cold_memory" ? "from cold memory"
+        : from == "cold_memory_and_drive"
+            ? "from cold memory and the drive"
+            : fmt::format("computed by {}, {}", TextAt(part, "/computed_by", "an older request"),
+                          is_done ? Duration(NumberAt(part, "/ms_before")) + " before" : "still running then");
+    text += fmt::format("  {} {} tokens{} {}\n", text.empty() ? "reused    " : "          ", CountAt(part, "/tokens"),
+                        is_copied ? " (copied, part of a block)" : "", origin);
   }
   return text;
 }

@@ -89,6 +89,9 @@ class Engine {
   /// Ends a request at once, whatever it is doing; its last event says kCancelled. Unknown ids are ignored. Any thread.
   void Cancel(RequestId id);
 
+  /// Figures of tiers are of now, soon, also when there is nothing to do. Any thread.
+  void RefreshTiers();
+
   /// Calls `receive` on the engine thread, soon, between two looks at the executor; not after Stop has returned. Any
   /// thread.
   void Inspect(SnapshotDetail detail, std::function<void(const MemorySnapshot&)> receive);

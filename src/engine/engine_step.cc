@@ -223,6 +223,7 @@ void Engine::Begin(Request& request) {
   request.computed = memory_.Begin(request.id, request.input.cache_namespace, request.tokens, request.input.ops,
                                    request.leader, request.ReuseMax());
   request.has_memory = true;
+  if (tiers_) tiers_->TextBegins(request);
   TraceBegin(request);
   if (!request.counted) {
     request.counted = true;

@@ -1,6 +1,7 @@
 #include "engine/engine_tier.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -63,10 +64,13 @@ bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, uint32_
   const uint64_t evicted = memory_.stats().evicted_blocks;
   const bool as_before = fetch.looked_at != kTimeNever && (fetch.evicted == evicted || now < fetch.looked_at + kLookNs);
   if (as_before && !fetch.wanted) return false;
-  fetch = {.looked_at = now, .evicted = evicted};
   const Stored stored = Find(request);
+  fetch.looked_at = now;
+  fetch.evicted = evicted;
+  fetch.found = stored.run;
+  fetch.wanted = false;
   if (!Pays(stored, cost)) {
-    if (stored.run.blocks > 0) ++stats_.computed_instead;
+    if (stored.run.blocks > 0 && !std::exchange(fetch.instead, true)) ++stats_.computed_instead;
     return false;
   }
   const auto bound = static_cast<uint32_t>(options_.loading_share * memory_.frames_count());
@@ -75,6 +79,10 @@ bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, uint32_
       others_first || (stored.run.blocks > memory_.AvailableFrames() && moving()) || TakesUndecided(stored.run.blocks);
   if (fetch.wanted) hurry_until_ = now + kHurryNs;
   return fetch.wanted || Start(request, stored, now);
+}
+
+void TierMover::TextBegins(Request& request) {
+  if (!std::exchange(request.fetch.counted, true)) cold_.CountLookup(request.fetch.found);
 }
 
 /// Whether so many frames are not to be had without blocks that are being stored, or that nobody has decided about yet;
@@ -93,7 +101,10 @@ bool TierMover::Start(Request& request, const Stored& stored, TimeNs now) {
   const auto tokens = std::span(request.tokens).first(stored.cached_tokens + stored.run.blocks * kv::kBlockTokens);
   const RequestId id{kLoadIds | next_load_};
   std::vector<FrameId> frames;
-  if (!memory_.BeginLoad(id, request.input.cache_namespace, tokens, request.input.ops, frames)) return false;
+  const kv::BlockSource source = stored.run.memory_blocks == stored.run.blocks ? kv::BlockSource::kColdMemory
+                                 : stored.run.memory_blocks == 0               ? kv::BlockSource::kDrive
+                                                                               : kv::BlockSource::kColdMemoryAndDrive;
+  if (!memory_.BeginLoad(id, request.input.cache_namespace, tokens, request.input.ops, source, frames)) return false;
   KVIST_CHECK(frames.size() == stored.run.blocks);
   ++next_load_;
   std::vector<kv::ColdRead> reads;
@@ -111,6 +122,7 @@ bool TierMover::Start(Request& request, const Stored& stored, TimeNs now) {
   ++stats_.fetches;
   stats_.fetched_blocks += stored.run.blocks;
   request.fetch.under_way = true;
+  TextBegins(request);  // What it finds afterwards is what it has read.
   return true;
 }
 

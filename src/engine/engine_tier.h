@@ -38,6 +38,8 @@ class TierMover {
   /// other reads are done. Starts that where it pays, and where the request will find room for all of its text.
   /// @param frames_free  that nobody who runs needs
   bool HoldsBack(Request& request, const sched::StepCost& cost, uint32_t frames_free, TimeNs now);
+  /// The request begins, with what it has by now.
+  void TextBegins(Request& request);
   /// The request's place in memory is about to end.
   void TextEnds(const Request& request, TimeNs now);
   /// The same of a request that will be back: what it has is written before it leaves memory, where reading that will

@@ -34,6 +34,8 @@ TEST(EngineTier, WhatWasComputedBeforeARestartIsReadNotComputed) {
     EXPECT_EQ(answer.tokens, expected) << admission;
     EXPECT_EQ(answer.usage.cached_tokens, 384u) << admission;  // All full blocks before the last token.
     EXPECT_EQ(answer.trace->restored_tokens, 384u);
+    ASSERT_EQ(answer.trace->reused.size(), 1u);
+    EXPECT_EQ(answer.trace->reused[0].source, kv::BlockSource::kDrive);
     EXPECT_EQ(bench.engine().Stats().computed_tokens, 16u + 5u);
     EXPECT_EQ(bench.engine().Stats().tiers.fetches, 1u);
     EXPECT_EQ(bench.Solo(request).trace->restored_tokens, 0u);  // It is in memory now.
@@ -99,6 +101,24 @@ TEST(EngineTier, WhatMemoryHadToGiveUpComesBackFromTheDrive) {
   }
   EXPECT_GT(bench.engine().Stats().tiers.restored_blocks, 60u);
   bench.ExpectNoLeak();
+}
+
+TEST(EngineTier, WhoWaitsAndLooksAgainCountsOnce) {
+  kv::SimDrive drive(16);
+  std::vector<GenerationRequest> requests;
+  for (uint64_t i = 0; i < 4; ++i) requests.push_back(Greedy(400, 40 + i));
+  {
+    Bench bench({.disk = drive.Open()});
+    for (const GenerationRequest& request : requests) bench.Solo(request);
+  }
+  Bench bench({.frames = 64, .disk = drive.Open()});  // Room for two of them: the others look again and again.
+  std::vector<RequestId> ids;
+  for (const GenerationRequest& request : requests) ids.push_back(bench.Submit(request));
+  bench.Finish();
+  for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(bench.Of(ids[i]).tokens, Expected(requests[i]));
+  const kv::TierFigures tier = bench.drive().Figures().front();
+  EXPECT_EQ(tier.lookup_blocks, 4u * 24);
+  EXPECT_EQ(tier.hit_blocks, 4u * 24);
 }
 
 TEST(EngineTier, TextsWithPartsDroppedComeBackToo) {

@@ -21,6 +21,10 @@ void Engine::SetColdBlocks(kv::ColdBlocks* cold, kv::AdmissionPolicy* admission,
   PublishStats();
 }
 
+void Engine::RefreshTiers() {
+  if (tiers_) Call([this] { tier_figures_due_ = TimeNs{0}; });
+}
+
 bool Engine::TurnTiers() {
   if (!tiers_) return false;
   const TimeNs now = clock_.Now();

@@ -14,6 +14,7 @@
 #include "engine/metering.h"
 #include "engine/output_text.h"
 #include "engine/request_trace.h"
+#include "kv/cold_blocks.h"
 
 namespace kvist::engine {
 
@@ -62,7 +63,10 @@ struct Request {
   struct Fetch {
     TimeNs looked_at = kTimeNever;  ///< Whether it is stored and worth it; kTimeNever = not yet.
     uint64_t evicted = 0;           ///< Blocks that memory had given up by then.
+    kv::ColdRun found;              ///< Then, below hot memory.
     bool wanted = false;            ///< As soon as others' blocks are there.
+    bool counted = false;           ///< What was found is in the figures,
+    bool instead = false;           ///< and so is that it is not worth reading.
     bool under_way = false;
   };
   Fetch fetch;

@@ -21,8 +21,9 @@ namespace kvist::kv {
 /// The longest stored beginning of a chain of blocks.
 struct ColdRun {
   uint32_t blocks = 0;
-  uint64_t bytes = 0;          ///< To be read from a drive for them.
-  uint32_t memory_blocks = 0;  ///< Of the blocks, those that are copied from cold memory instead.
+  uint64_t bytes = 0;                          ///< To be read from a drive for them.
+  uint32_t memory_blocks = 0;                  ///< Of the blocks, those that are copied from cold memory instead.
+  uint32_t memory_asked = 0, drive_asked = 0;  ///< Blocks that each tier was asked for.
 };
 
 /// Tiers that a block goes to.
@@ -61,9 +62,9 @@ struct ColdNews {
 /// A tier as people see it. Totals since it was opened.
 struct TierFigures {
   std::string name;
-  std::string state, reason;  ///< "writing", "read-only" or "disabled"; why it is not "writing".
+  std::string state, reason;  ///< "writing", "full", "read-only" or "disabled"; why it is not "writing".
   std::string codec;          ///< How bytes are written: "none" (as they were), "int8".
-  bool lossless = true;       ///< What comes back is what was stored, bit for bit.
+  bool lossless = true;       ///< All that it gives back is what hot memory held when it was computed, bit for bit.
   uint64_t blocks = 0, bytes = 0, bytes_max = 0;
   uint64_t lookup_blocks = 0, hit_blocks = 0;
   uint64_t read_blocks = 0, read_bytes = 0;
@@ -79,8 +80,10 @@ class ColdBlocks {
  public:
   virtual ~ColdBlocks() = default;
 
-  /// @param ids  of blocks that follow each other
+  /// In no figures, as a request that waits asks again and again. @param ids  of blocks that follow each other
   virtual ColdRun Lookup(std::span<const ContentId> ids) = 0;
+  /// A request goes on with what a Lookup has found: it is in the figures.
+  virtual void CountLookup(const ColdRun& run) = 0;
   /// Where a block that is about to leave hot memory is to be offered: to a drive that has not got it, and to cold
   /// memory always, which counts it as used then.
   virtual ColdPlaces PlacesFor(const ContentId& id) const = 0;

@@ -123,6 +123,7 @@ std::vector<ReusedPart> KvMemory::ReusedParts(RequestId id) const {
     const SpanTable::Origin& origin = spans_.OriginOf(piece.span);
     parts.push_back({.tokens = sequence.pieces[i + 1].text_begin - piece.text_begin,
                      .node = piece.node.value,
+                     .source = origin.source,
                      .computed_by = origin.writer,
                      .computed_at = origin.written_at});
   }
@@ -167,6 +168,7 @@ bool KvMemory::CopyPartial(Sequence& sequence, const PrefixMatch& match, std::sp
   sequence.copied = ReusedPart{.tokens = match.partial_tokens,
                                .copied = true,
                                .node = tree_.Contains(source.frame) ? tree_.NodeOf(source.frame).value : 0,
+                               .source = origin.source,
                                .computed_by = origin.writer,
                                .computed_at = origin.written_at};
   if (source.state == PageState::kOpen) source.state = PageState::kSealed;  // Nobody writes it by this name.

@@ -94,13 +94,15 @@ struct CachedText {
   TimeNs forgotten_at = kTimeNever;          ///< The first of them.
 };
 
-/// What a sequence found when it began: consecutive tokens that one earlier sequence had computed.
+/// What a sequence found when it began: consecutive tokens that one earlier sequence had computed, or that came back
+/// from a lower tier.
 struct ReusedPart {
   uint32_t tokens = 0;  ///< Dropped ones included.
   bool copied = false;  ///< The beginning of a block, copied; else whole blocks, shared.
   uint32_t node = 0;    ///< Of the tree, at that time; 0 = a block that was being filled.
-  RequestId computed_by{};
-  TimeNs computed_at = kTimeNever;  ///< When that sequence ended; kTimeNever = it was running.
+  BlockSource source = BlockSource::kComputed;
+  RequestId computed_by{};          ///< [kComputed]
+  TimeNs computed_at = kTimeNever;  ///< [kComputed] When that sequence ended; kTimeNever = it was running.
 };
 
 class KvMemory {
@@ -198,10 +200,10 @@ class KvMemory {
   /// Tokens in whole blocks that Begin would find cached now.
   uint32_t CachedTokens(uint64_t cache_namespace, std::span<const TokenId> tokens, std::span<const CacheOp> ops);
   /// Takes frames for the blocks of a text that follow its cached beginning, in order; their bytes may come until
-  /// EndLoad. @param id  of nobody else @param tokens  whole blocks
+  /// EndLoad. @param id  of nobody else @param tokens  whole blocks @param source  that of the bytes
   /// @return false when there are no frames, or nothing is missing; then nothing changed.
   bool BeginLoad(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens, std::span<const CacheOp> ops,
-                 std::vector<FrameId>& frames);
+                 BlockSource source, std::vector<FrameId>& frames);
   /// The first `blocks` of the frames hold what they should, and are cached from now on. @param tokens  as before
   void EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t blocks, TimeNs now);
 

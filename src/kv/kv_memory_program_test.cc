@@ -322,7 +322,7 @@ class World {
     if (whole == 0) return;
     load.begin = memory_.CachedTokens(load.text.cache_namespace, load.text.tokens, load.text.ops);
     if (!memory_.BeginLoad(RequestId{load.id}, load.text.cache_namespace, load.text.tokens, load.text.ops,
-                           load.frames)) {
+                           BlockSource::kDrive, load.frames)) {
       return;
     }
     ASSERT_EQ(load.begin + load.frames.size() * kBlockTokens, whole);

@@ -18,10 +18,10 @@ uint32_t KvMemory::CachedTokens(uint64_t cache_namespace, std::span<const TokenI
 }
 
 bool KvMemory::BeginLoad(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens,
-                         std::span<const CacheOp> ops, std::vector<FrameId>& frames) {
+                         std::span<const CacheOp> ops, BlockSource source, std::vector<FrameId>& frames) {
   KVIST_CHECK(options_.reuse && tokens.size() % kBlockTokens == 0);
   Sequence& sequence = OpenSequence(id, cache_namespace, ops);
-  sequence.tail = spans_.Open();  // Nobody's: whoever finds the blocks is told that no request of now computed them.
+  sequence.tail = spans_.Open(/*writer=*/{}, source);
   const uint32_t cached = FindUsable(sequence.anchor, {tokens, ops}, Find::kWholeBlocks).tokens;
   StartOn(sequence, tokens.first(cached), nullptr);
   KVIST_CHECK(sequence.live.tokens() == cached);  // What is read goes behind it.

@@ -2,17 +2,17 @@
 
 namespace kvist::kv {
 
-SpanId SpanTable::Open(RequestId writer) {
+SpanId SpanTable::Open(RequestId writer, BlockSource source) {
   ++open_count_;
   if (reusable_.empty()) {
     KVIST_CHECK(spans_.size() < (1u << 28));  // A PageId has 28 bits for the span.
-    spans_.push_back({.holders = 1, .origin = {.writer = writer}, .blocks = {}});
+    spans_.push_back({.holders = 1, .origin = {.writer = writer, .source = source}, .blocks = {}});
     return SpanId{static_cast<uint32_t>(spans_.size() - 1)};
   }
   uint32_t index = reusable_.back();
   reusable_.pop_back();
   spans_[index].holders = 1;
-  spans_[index].origin = {.writer = writer};
+  spans_[index].origin = {.writer = writer, .source = source};
   return SpanId{index};
 }
 

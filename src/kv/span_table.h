@@ -18,6 +18,9 @@
 
 namespace kvist::kv {
 
+/// Where the first bytes of blocks came from.
+enum class BlockSource : uint8_t { kComputed, kColdMemory, kDrive, kColdMemoryAndDrive };
+
 /// Which entry says where a block lies.
 struct BlockPlace {
   SpanId span;
@@ -31,7 +34,7 @@ class SpanTable {
   explicit SpanTable(KvType codec = KvType::kF16) : codec_(codec) {}
 
   /// A new, empty span, held once. Ids of closed spans are used again. @param writer  whose sequence fills it
-  SpanId Open(RequestId writer = {});
+  SpanId Open(RequestId writer = {}, BlockSource source = BlockSource::kComputed);
   void Hold(SpanId span);
   /// The last one closes the span; its frames have been released before.
   void Release(SpanId span);
@@ -79,6 +82,7 @@ class SpanTable {
   struct Origin {
     RequestId writer{};
     TimeNs written_at = kTimeNever;
+    BlockSource source = BlockSource::kComputed;
   };
   const Origin& OriginOf(SpanId span) const;
   void SetWritten(SpanId span, TimeNs at);

@@ -117,6 +117,7 @@ class DefectiveColdBlocks final : public kv::ColdBlocks {
       : inner_(inner), arena_(arena), dice_(dice) {}
 
   kv::ColdRun Lookup(std::span<const kv::ContentId> ids) override { return inner_.Lookup(ids); }
+  void CountLookup(const kv::ColdRun& run) override { inner_.CountLookup(run); }
   kv::ColdPlaces PlacesFor(const kv::ContentId& id) const override { return inner_.PlacesFor(id); }
   double LoadNs(const kv::ColdRun& run) const override { return inner_.LoadNs(run); }
   bool IsWriting() const override { return inner_.IsWriting(); }

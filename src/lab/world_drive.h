@@ -48,6 +48,7 @@ class CheckedColdBlocks final : public kv::ColdBlocks {
       : inner_(inner), arena_(arena), registry_(registry) {}
 
   kv::ColdRun Lookup(std::span<const kv::ContentId> ids) override { return inner_.Lookup(ids); }
+  void CountLookup(const kv::ColdRun& run) override { inner_.CountLookup(run); }
   kv::ColdPlaces PlacesFor(const kv::ContentId& id) const override { return inner_.PlacesFor(id); }
   double LoadNs(const kv::ColdRun& run) const override { return inner_.LoadNs(run); }
   bool IsWriting() const override { return inner_.IsWriting(); }

@@ -93,6 +93,8 @@ class Disk {
   virtual bool IsLocked(const std::string& name) = 0;
   /// That may still be written; UINT64_MAX when unknown.
   virtual uint64_t FreeBytes() = 0;
+  /// Whether the folder still stands under the name it was opened by. Errors: NotFound.
+  virtual absl::Status CheckFolder() = 0;
 
   /// Takes requests; none blocks. Those with an error complete as the others do. Requests of one batch may overtake
   /// each other; kSync covers what was complete when it was submitted.

@@ -157,6 +157,14 @@ class RealDisk final : public Disk {
 
   uint64_t FreeBytes() override { return FreeDiskBytes(folder_); }
 
+  absl::Status CheckFolder() override {
+    struct stat opened {
+    }, there{};
+    const bool same = ::fstat(folder_fd_, &opened) == 0 && ::stat(folder_.c_str(), &there) == 0 &&
+                      opened.st_dev == there.st_dev && opened.st_ino == there.st_ino;
+    return same ? absl::OkStatus() : absl::NotFoundError(Cat(folder_, ": the folder was removed, or is another one"));
+  }
+
   void Submit(std::span<const DiskRequest> requests) override {
     for (const DiskRequest& request : requests) {
       KVIST_CHECK(request.buffers.size() <= kDiskBuffersMax);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "base/prng.h"
 #include "platform/disk_calibration.h"
@@ -141,6 +142,19 @@ TEST_P(RealDiskTest, LocksExcludeOthers) {
   EXPECT_FALSE(first->IsLocked("lock"));
   EXPECT_TRUE(second->IsLocked("lock"));
   EXPECT_TRUE(absl::IsUnavailable(second->Lock("lock")));
+}
+
+TEST_P(RealDiskTest, KnowsWhenItsFolderIsGone) {
+  const std::string path = folder_.path() + "/inner";
+  std::filesystem::create_directory(path);
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  const absl::StatusOr<std::unique_ptr<Disk>> disk = OpenRealDisk(path, {.engine = GetParam().engine});
+  if (absl::IsUnavailable(disk.status())) GTEST_SKIP() << "io_uring is not allowed here";
+  EXPECT_TRUE((*disk)->CheckFolder().ok());
+  std::filesystem::rename(path, path + "-elsewhere");
+  EXPECT_TRUE(absl::IsNotFound((*disk)->CheckFolder()));
+  std::filesystem::create_directory(path);  // Another one.
+  EXPECT_TRUE(absl::IsNotFound((*disk)->CheckFolder()));
 }
 
 TEST_P(RealDiskTest, Calibrates) {

@@ -100,7 +100,7 @@ json::object BlocksObject(const kv::FrameCounts& frames) {
 }
 
 json::array TiersArray(const engine::MemorySnapshot& snapshot) {
-  json::array out = {{{"name", "hot"}, {"lossless", true}, {"blocks", BlocksObject(snapshot.figures.frames)}}};
+  json::array out = {{{"name", "hot"}, {"blocks", BlocksObject(snapshot.figures.frames)}}};
   for (const kv::TierFigures& tier : snapshot.tiers) {
     const uint64_t block_bytes = tier.blocks == 0 ? 0 : tier.bytes / tier.blocks;
     const uint64_t total = block_bytes == 0 ? 0 : std::max(tier.bytes_max / block_bytes, tier.blocks);

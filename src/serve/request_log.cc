@@ -58,6 +58,21 @@ json::object ShortObject(const LoggedRequest& request) {
   return out;
 }
 
+/// The tier that a part of a text came from.
+std::string_view SourceName(kv::BlockSource source) {
+  switch (source) {
+    case kv::BlockSource::kComputed:
+      return "hot";
+    case kv::BlockSource::kColdMemory:
+      return "cold_memory";
+    case kv::BlockSource::kDrive:
+      return "drive";
+    case kv::BlockSource::kColdMemoryAndDrive:
+      return "cold_memory_and_drive";
+  }
+  return "";
+}
+
 json::object StepsObject(const engine::RequestTrace& trace) {
   return {{"count", trace.steps},
           {"time_ms", Milliseconds(trace.step_ns)},
@@ -122,11 +137,13 @@ json::object RequestLog::ChoiceObject(const engine::RequestTrace& trace) const {
   uint32_t whole = 0, copied = 0;
   for (const kv::ReusedPart& part : trace.reused) {
     (part.copied ? copied : whole) += part.tokens;
+    const bool here = part.source == kv::BlockSource::kComputed;  // A tier does not know who computed it, and when.
     reused.push_back({{"tokens", part.tokens},
                       {"copied", part.copied},
                       {"node", part.node},
-                      {"computed_by", NameOfLocked(part.computed_by)},
-                      {"ms_before", Between(part.computed_at, trace.began_at)}});
+                      {"from", SourceName(part.source)},
+                      {"computed_by", here ? NameOfLocked(part.computed_by) : nullptr},
+                      {"ms_before", here ? Between(part.computed_at, trace.began_at) : nullptr}});
   }
   json::value leader;
   if (trace.leader != RequestId{}) {

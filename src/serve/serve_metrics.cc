@@ -151,8 +151,8 @@ void ServeMetrics::CollectTiers(const engine::EngineStats& stats, std::vector<Sa
   using Tier = kv::TierFigures;
   constexpr auto kGauge = Sample::Kind::kGauge;
   constexpr auto kCounter = Sample::Kind::kCounter;
-  of_each("kvist_tier_writing", "1 = the tier takes blocks; 0 = it is only read, or disabled.", kGauge,
-          [](const Tier& tier) { return tier.state == "writing" ? 1 : 0; });
+  of_each("kvist_tier_writing", "1 = the tier takes blocks; 0 = its drive is full, it is only read, or disabled.",
+          kGauge, [](const Tier& tier) { return tier.state == "writing" ? 1 : 0; });
   of_each("kvist_tier_blocks", "KV blocks on the tier.", kGauge, [](const Tier& tier) { return tier.blocks; });
   of_each("kvist_tier_bytes", "What they take.", kGauge, [](const Tier& tier) { return tier.bytes; });
   of_each("kvist_tier_bytes_max", "What they may take.", kGauge, [](const Tier& tier) { return tier.bytes_max; });

@@ -244,6 +244,7 @@ void Server::Impl::WaitForHangup() {
 }
 
 void Server::Impl::WatchTiers() {
+  service.engine().RefreshTiers();  // For the next look.
   for (const TierWatch::News& news : tier_watch.Look(service.engine().Stats().tier_figures)) {
     spdlog::log(news.worse ? spdlog::level::warn : spdlog::level::info, "{}", news.text);
   }

@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -174,6 +175,26 @@ class TiersTest(unittest.TestCase):
         self.assertEqual(len(lines), 1, lines)
         self.assertIn(f"({self.folder}): writing before, read-only now: ", lines[0])
         self.assertIn("File too large", lines[0])
+
+    def test_a_folder_that_is_removed_is_told_once_and_answers_go_on(self):
+        with open(self.folder.parent / "log", "w+") as log:
+            process, url = self.start("--kv-admission", "through", stderr=log)
+            first, _ = complete(url, text(60))
+            shutil.rmtree(self.folder)
+            for _ in range(200):  # Nobody asks for anything meanwhile.
+                if metric(url, "kvist_tier_writing") == 0:
+                    break
+                time.sleep(0.05)
+            drive = self.state(url)["tiers"][1]
+            self.assertEqual(drive["state"], "disabled")
+            self.assertIn("removed", drive["reason"])
+            self.assertEqual(complete(url, text(60))[0], first)
+            time.sleep(1.5)
+            self.stop(process)
+            log.seek(0)
+            lines = [line for line in log if "KV on drive" in line]
+        self.assertEqual(len(lines), 1, lines)
+        self.assertIn(f"({self.folder}): writing before, disabled now: {self.folder}: the folder was removed", lines[0])
 
     def test_flags_that_do_not_fit_are_told(self):
         for flags, message in [(("--kv-disk-size", "1GiB"), "--kv-disk-size needs --kv-disk"),

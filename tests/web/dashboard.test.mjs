@@ -120,6 +120,7 @@ dashboardTest("a request's row tells its steps, and opens what the server explai
   for (const part of [
     /prefill\s+610 ms/,
     /512 tokens computed by chat …c0ffee, 12.3 s before/,
+    /64 tokens from the drive/,
     /1 time for lack of memory/,
   ])
     assert.match(text, part);

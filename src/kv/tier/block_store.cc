@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "base/byte_size.h"
 #include "base/check.h"
 #include "base/prng.h"
 #include "base/status.h"
@@ -60,6 +61,8 @@ std::string_view StoreStateName(StoreState state) {
   switch (state) {
     case StoreState::kWriting:
       return "writing";
+    case StoreState::kFull:
+      return "full";
     case StoreState::kReadOnly:
       return "read-only";
     case StoreState::kDisabled:
@@ -162,10 +165,8 @@ void BlockStore::TakeSegment(SegmentId id, const SegmentContents& contents) {
   segments_.Seal(id, contents.data_end + SegmentIndexBytes(contents.blocks.size()));
 }
 
-StoredRun BlockStore::Lookup(std::span<const ContentId> ids) {
+StoredRun BlockStore::Lookup(std::span<const ContentId> ids) const {
   StoredRun run;
-  ++stats_.lookups;
-  stats_.lookup_blocks += ids.size();
   if (state_ == StoreState::kDisabled) return run;
   for (const ContentId& id : ids) {
     const BlockSlot block = index_.Find(id);
@@ -175,7 +176,6 @@ StoredRun BlockStore::Lookup(std::span<const ContentId> ids) {
     run.payload_bytes += facts.payload_bytes;
     run.record_bytes += facts.record_bytes();
   }
-  stats_.hit_blocks += run.blocks;
   return run;
 }
 
@@ -312,9 +312,20 @@ void BlockStore::Close() {
   closed_ = true;
 }
 
+void BlockStore::CheckFolder() {
+  if (state_ == StoreState::kDisabled) return;
+  const absl::Status status = disk_->CheckFolder();
+  if (status.ok()) return;
+  state_ = StoreState::kDisabled;
+  reason_ = std::string(status.message());
+}
+
 StoreFigures BlockStore::Figures() const {
-  return {.state = state_,
-          .reason = reason_,
+  const bool full = IsDriveFull();
+  return {.state = full ? StoreState::kFull : state_,
+          .reason = full ? Cat(FormatByteSize(disk_->FreeBytes()), " are free on the drive, and ",
+                               FormatByteSize(options_.free_bytes_min), " stay free for others")
+                         : reason_,
           .totals = stats_,
           .blocks = index_.size(),
           .payload_bytes = index_.payload_bytes(),

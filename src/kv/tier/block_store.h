@@ -76,7 +76,8 @@ struct StoredRun {
   uint64_t record_bytes = 0;  ///< That the drive reads for them.
 };
 
-enum class StoreState : uint8_t { kWriting, kReadOnly, kDisabled };
+/// kFull: nothing is written until there is room on the drive again.
+enum class StoreState : uint8_t { kWriting, kFull, kReadOnly, kDisabled };
 std::string_view StoreStateName(StoreState state);
 
 /// Totals since it was opened. Every block that was asked for is in one of the first group, every one that was offered
@@ -89,9 +90,8 @@ struct StoreStats {
   uint64_t refused_blocks = 0;                     ///< Not writing, no room, or the drive failed.
   uint64_t opened_blocks = 0;                      ///< Found when it was opened.
   uint64_t evicted_blocks = 0, purged_blocks = 0;
-  uint64_t damaged_blocks = 0;  ///< Given up after a read.
-  uint64_t carried_blocks = 0;  ///< Written again.
-  uint64_t lookups = 0, lookup_blocks = 0, hit_blocks = 0;
+  uint64_t damaged_blocks = 0;                             ///< Given up after a read.
+  uint64_t carried_blocks = 0;                             ///< Written again.
   uint64_t drive_read_bytes = 0, drive_written_bytes = 0;  ///< Headers and padding included.
   uint64_t carried_bytes = 0;                              ///< Of these, written again.
   uint64_t read_errors = 0, write_errors = 0, sync_errors = 0;
@@ -125,7 +125,7 @@ class BlockStore {
   ~BlockStore();  ///< As Close.
 
   /// Counts nothing as used. @param ids  in order of the text.
-  StoredRun Lookup(std::span<const ContentId> ids);
+  StoredRun Lookup(std::span<const ContentId> ids) const;
   bool Contains(const ContentId& id) const;
   /// They are used now: they go later.
   void Touch(std::span<const ContentId> ids);
@@ -141,7 +141,10 @@ class BlockStore {
   bool busy() const { return disk_->in_flight() > 0; }
   /// Poll would bring something at once.
   bool has_news() const { return !news_.reads.empty() || !news_.writes.empty(); }
+  /// kFull counts as kWriting here: what is offered is tried.
   StoreState state() const { return state_; }
+  /// To be called now and then: a store whose folder was removed is disabled.
+  void CheckFolder();
 
   /// Seals what is being filled, and waits for everything. Afterwards only figures and news may be asked for.
   void Close();
@@ -234,6 +237,7 @@ class BlockStore {
   void FinishCarry();
   void DropSegment(SegmentId id);
   bool HasRoom(uint64_t segments) const;
+  bool IsDriveFull() const;
   absl::Status PurgeSegment(SegmentId id);
 
   void Dispatch(const DiskCompletion& completion);
@@ -252,7 +256,7 @@ class BlockStore {
   StoreIndex index_;
   const StoreIndex nothing_;  ///< What a disabled store has.
   SegmentSet segments_;
-  StoreState state_ = StoreState::kWriting;
+  StoreState state_ = StoreState::kWriting;  ///< Never kFull.
   std::string reason_;
   StoreStats stats_;
   bool closed_ = false;

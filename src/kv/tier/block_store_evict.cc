@@ -21,6 +21,13 @@ bool BlockStore::HasRoom(uint64_t segments) const {
          free - bytes >= options_.free_bytes_min;
 }
 
+/// Others have filled the drive, and nothing of the store's own could give way.
+bool BlockStore::IsDriveFull() const {
+  if (state_ != StoreState::kWriting || closed_ || young_ || HasRoom(1)) return false;
+  if (segments_.used_bytes() + identity_.segment_bytes > options_.size_max) return false;
+  return std::ranges::none_of(segments_.All(), [&](SegmentId id) { return segments_.IsSealed(id); });
+}
+
 bool BlockStore::MakeRoom() {
   if (!carry_ && !HasRoom(kSegmentsAhead)) {
     if (const std::optional<SegmentId> victim = PickVictim()) StartCarry(*victim, options_.carry_share);

@@ -298,6 +298,36 @@ TEST(BlockStore, LittleRoomOnTheDriveIsRespected) {
   EXPECT_EQ(store->Figures().state, StoreState::kWriting);
 }
 
+TEST(BlockStore, ADriveThatOthersHaveFilledIsToldAndUsedAgainWhenThereIsRoom) {
+  SimDrive drive(16);
+  drive.faults.room_bytes = 1u << 20;
+  BlockStoreOptions options = kSmall;
+  options.free_bytes_min = 1u << 20;
+  const auto store = OpenStore(drive, options);
+  EXPECT_EQ(store->Figures().state, StoreState::kFull) << "before anything is offered";
+  EXPECT_NE(store->Figures().reason.find("free on the drive"), std::string::npos) << store->Figures().reason;
+  EXPECT_EQ(StoreBlocks(*store, MakeBlocks(0, 4, 8192)), 4u);
+  drive.faults.room_bytes = 8u << 20;
+  EXPECT_EQ(store->Figures().state, StoreState::kWriting);
+  EXPECT_EQ(store->Figures().reason, "");
+  EXPECT_EQ(StoreBlocks(*store, MakeBlocks(0, 4, 8192)), 0u);
+}
+
+TEST(BlockStore, AFolderThatWasRemovedDisablesIt) {
+  SimDrive drive(17);
+  const auto store = OpenStore(drive);
+  const std::vector<TestBlock> blocks = MakeBlocks(0, 4, 8192);
+  EXPECT_EQ(StoreBlocks(*store, blocks), 0u);
+  store->CheckFolder();
+  EXPECT_EQ(store->Figures().state, StoreState::kWriting);
+  drive.faults.folder_removed = true;
+  store->CheckFolder();
+  EXPECT_EQ(store->Figures().state, StoreState::kDisabled);
+  EXPECT_EQ(store->Figures().reason, "the folder was removed");
+  EXPECT_EQ(CountRight(*store, blocks), 0u);
+  EXPECT_EQ(StoreBlocks(*store, MakeBlocks(4, 8, 8192)), 4u);
+}
+
 TEST(BlockStore, AnotherVersionOrALostIdentityIsAnEmptyStore) {
   SimDrive drive(13);
   const std::vector<TestBlock> blocks = MakeBlocks(0, 5, 8192);

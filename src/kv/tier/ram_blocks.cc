@@ -47,12 +47,10 @@ uint32_t RamBlocks::Find(const ContentId& id) const {
   return slot.used && slot.id == id ? it->second : kNone;
 }
 
-std::vector<bool> RamBlocks::Lookup(std::span<const ContentId> ids) {
+std::vector<bool> RamBlocks::Lookup(std::span<const ContentId> ids) const {
   std::vector<bool> found;
   found.reserve(ids.size());
   for (const ContentId& id : ids) found.push_back(Contains(id));
-  totals_.lookup_blocks += ids.size();
-  totals_.hit_blocks += static_cast<uint64_t>(std::ranges::count(found, true));
   return found;
 }
 

@@ -40,8 +40,13 @@ class RamBlocks {
   static absl::StatusOr<std::unique_ptr<RamBlocks>> Create(const FrameArena& arena, std::unique_ptr<FrameCodec> codec,
                                                            const RamBlocksOptions& options);
 
-  /// @return [ids] which are here. Counted as looked for.
-  std::vector<bool> Lookup(std::span<const ContentId> ids);
+  /// @return [ids] which are here. In no figures.
+  std::vector<bool> Lookup(std::span<const ContentId> ids) const;
+  /// Somebody goes on with what was found.
+  void CountLookup(uint32_t asked, uint32_t found) {
+    totals_.lookup_blocks += asked;
+    totals_.hit_blocks += found;
+  }
   bool Contains(const ContentId& id) const { return Find(id) != kNone; }
 
   /// @param pacer  who says when to copy, until Hasten; nullopt = at once.

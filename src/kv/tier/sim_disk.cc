@@ -87,6 +87,9 @@ class SimDisk final : public Disk {
     return absl::OkStatus();
   }
   bool IsLocked(const std::string& name) override { return drive_.locks_.contains(name); }
+  absl::Status CheckFolder() override {
+    return drive_.faults.folder_removed ? absl::NotFoundError("the folder was removed") : absl::OkStatus();
+  }
   uint64_t FreeBytes() override {
     const uint64_t used = drive_.used_bytes();
     return drive_.faults.room_bytes == UINT64_MAX || drive_.faults.room_unknown

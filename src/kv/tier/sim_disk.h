@@ -27,6 +27,7 @@ struct SimFaults {
   double read_error = 0, write_error = 0, sync_error = 0, name_error = 0;
   uint64_t room_bytes = UINT64_MAX;       ///< Of all files.
   bool room_unknown = false;              ///< Nobody is told how much is left.
+  bool folder_removed = false;            ///< Files that are open go on.
   std::optional<uint64_t> crash_after{};  ///< Operations: from then on nothing works.
 };
 

@@ -7,6 +7,8 @@ namespace {
 
 /// From the first request to the first answer, whatever is read.
 constexpr double kStartNs = 200e3;
+/// The folder is looked at this often.
+constexpr int64_t kFolderNs = 1'000'000'000;
 
 }  // namespace
 
@@ -16,7 +18,12 @@ StoredBlocks::StoredBlocks(std::unique_ptr<BlockStore> store, const FrameArena& 
 
 ColdRun StoredBlocks::Lookup(std::span<const ContentId> ids) {
   const StoredRun run = store_->Lookup(ids);
-  return {.blocks = run.blocks, .bytes = run.record_bytes};
+  return {.blocks = run.blocks, .bytes = run.record_bytes, .drive_asked = static_cast<uint32_t>(ids.size())};
+}
+
+void StoredBlocks::CountLookup(const ColdRun& run) {
+  lookup_blocks_ += run.drive_asked;
+  hit_blocks_ += run.blocks - run.memory_blocks;
 }
 
 double StoredBlocks::LoadNs(const ColdRun& run) const {
@@ -60,6 +67,10 @@ ColdTicket StoredBlocks::StoreFrom(std::span<const ColdWrite> blocks, std::span<
 }
 
 void StoredBlocks::Poll(TimeNs now, ColdNews& out, bool wait) {
+  if (now >= folder_due_) {
+    folder_due_ = now + kFolderNs;
+    store_->CheckFolder();
+  }
   store_->Poll(news_, wait);
   for (ReadNews& read : news_.reads) {
     if (!read.done) continue;
@@ -84,8 +95,8 @@ std::vector<TierFigures> StoredBlocks::Figures() const {
            .blocks = figures.blocks,
            .bytes = figures.used_bytes,
            .bytes_max = figures.size_max,
-           .lookup_blocks = totals.lookup_blocks,
-           .hit_blocks = totals.hit_blocks,
+           .lookup_blocks = lookup_blocks_,
+           .hit_blocks = hit_blocks_,
            .read_blocks = totals.read_blocks,
            .read_bytes = totals.read_bytes,
            .missing_blocks = missing,

@@ -26,6 +26,7 @@ class StoredBlocks final : public ColdBlocks {
   StoredBlocks(std::unique_ptr<BlockStore> store, const FrameArena& arena, const StoredBlocksOptions& options);
 
   ColdRun Lookup(std::span<const ContentId> ids) override;
+  void CountLookup(const ColdRun& run) override;
   ColdPlaces PlacesFor(const ContentId& id) const override { return {.drive = IsWriting() && !store_->Contains(id)}; }
   double LoadNs(const ColdRun& run) const override;
   bool IsWriting() const override { return store_->state() == StoreState::kWriting; }
@@ -49,6 +50,8 @@ class StoredBlocks final : public ColdBlocks {
   TransferRate rate_;
   absl::flat_hash_map<StoreTicket, TransferRate::Sample> readings_;
   StoreNews news_;
+  TimeNs folder_due_{0};  ///< When the folder is next looked at.
+  uint64_t lookup_blocks_ = 0, hit_blocks_ = 0;
 };
 
 }  // namespace kvist::kv

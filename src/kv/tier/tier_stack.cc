@@ -19,7 +19,7 @@ TierStack::TierStack(std::unique_ptr<RamBlocks> memory, std::unique_ptr<StoredBl
 
 ColdRun TierStack::Lookup(std::span<const ContentId> ids) {
   const std::vector<bool> here = memory_->Lookup(ids);
-  ColdRun run;
+  ColdRun run{.memory_asked = static_cast<uint32_t>(ids.size())};
   while (run.blocks < ids.size()) {
     if (here[run.blocks]) {
       ++run.blocks;
@@ -32,9 +32,15 @@ ColdRun TierStack::Lookup(std::span<const ContentId> ids) {
     const ColdRun stored = drive_->Lookup(ids.subspan(run.blocks, count));
     run.blocks += stored.blocks;
     run.bytes += stored.bytes;
+    run.drive_asked += stored.drive_asked;
     if (stored.blocks < count) break;
   }
   return run;
+}
+
+void TierStack::CountLookup(const ColdRun& run) {
+  memory_->CountLookup(run.memory_asked, run.memory_blocks);
+  if (drive_ != nullptr) drive_->CountLookup(run);
 }
 
 ColdPlaces TierStack::PlacesFor(const ContentId& id) const {
@@ -174,6 +180,8 @@ std::vector<TierFigures> TierStack::Figures() const {
   if (drive_ != nullptr) {
     const std::vector<TierFigures> below = drive_->Figures();
     figures.insert(figures.end(), below.begin(), below.end());
+    // What cold memory alone had is written as it gives it back.
+    for (TierFigures& tier : figures) tier.lossless &= memory_->codec().lossless();
   }
   return figures;
 }

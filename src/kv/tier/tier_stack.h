@@ -31,6 +31,7 @@ class TierStack final : public ColdBlocks {
             const TierStackOptions& options = {});
 
   ColdRun Lookup(std::span<const ContentId> ids) override;
+  void CountLookup(const ColdRun& run) override;
   ColdPlaces PlacesFor(const ContentId& id) const override;
   double LoadNs(const ColdRun& run) const override;
   bool IsWriting() const override { return true; }

@@ -90,14 +90,19 @@ TEST(TierStack, AChainIsFoundAcrossMemoryAndDriveAndEachBlockComesFromTheHighest
   stack.Store(kSecond, {.drive = true});
   stack.Store(std::vector<uint64_t>{3}, {.memory = true, .drive = true});  // In both.
   const ColdRun run = stack->Lookup(stack.Ids(9));
+  EXPECT_EQ(stack->Figures()[0].lookup_blocks, 0u) << "not before somebody goes on with it";
   EXPECT_EQ(run.blocks, 7u);
   EXPECT_EQ(run.memory_blocks, 4u);
   EXPECT_EQ(run.bytes, 3 * (kFrameBytes + kStorePage));
+  stack->CountLookup(run);
   EXPECT_TRUE(stack.Load(7).empty());
   const std::vector<TierFigures> figures = stack->Figures();
   ASSERT_EQ(figures.size(), 2u);
   EXPECT_EQ(figures[0].name, "cold_memory");
   EXPECT_EQ(figures[0].read_blocks, 4u);
+  EXPECT_EQ(figures[0].lookup_blocks, 9u);
+  EXPECT_EQ(figures[0].hit_blocks, 4u);
+  EXPECT_EQ(figures[1].hit_blocks, 3u);
   EXPECT_EQ(figures[1].name, "drive");
   EXPECT_EQ(figures[1].read_blocks, 3u);
 }

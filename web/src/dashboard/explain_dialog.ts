@@ -96,6 +96,13 @@ function phases(all: [string, number][]): HTMLElement {
   );
 }
 
+/** As the server calls them: as people do. */
+const tierNames: Record<string, string> = {
+  cold_memory: "cold memory",
+  drive: "the drive",
+  cold_memory_and_drive: "cold memory and the drive",
+};
+
 function choiceList(choice: Choice): HTMLElement {
   const list = el("dl", { class: "facts" });
   const add = (name: string, ...lines: string[]) => {
@@ -107,6 +114,9 @@ function choiceList(choice: Choice): HTMLElement {
       "Reused",
       ...choice.reused.map((part) => {
         const copied = part.copied ? " (copied, part of a block)" : "";
+        if (part.tier !== "hot") {
+          return `${plural(part.tokens, "token")}${copied} from ${tierNames[part.tier] ?? part.tier}`;
+        }
         const when = part.msBefore === null ? "still running then" : `${duration(part.msBefore)} before`;
         const from = part.from === null ? "an older request" : shortName(part.from);
         return `${plural(part.tokens, "token")}${copied} computed by ${from}, ${when}`;

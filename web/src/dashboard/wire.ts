@@ -263,6 +263,8 @@ export function parseUsage(json: unknown): Usage[] {
 export interface ReusedPart {
   tokens: number;
   copied: boolean;
+  /** Where it lay: "hot" when the request `from` had computed it, else the tier below that it came back from. */
+  tier: string;
   from: string | null;
   msBefore: number | null;
 }
@@ -309,6 +311,7 @@ export function parseExplained(json: unknown): Explained {
         reused: records(choice["reused_from"]).map((part) => ({
           tokens: count(part["tokens"]),
           copied: part["copied"] === true,
+          tier: text(part["from"]) ?? "hot",
           from: text(part["computed_by"]),
           msBefore: maybe(part["ms_before"]),
         })),
