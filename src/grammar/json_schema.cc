@@ -65,6 +65,7 @@ class SchemaCompiler {
 
   absl::StatusOr<Node> Value(const json::value& schema, const std::string& path, uint32_t depth) {
     if (depth > kNestingMax) return Fault(path, Cat("schemas are nested more than ", kNestingMax, " deep"));
+    KVIST_RETURN_IF_ERROR(Unless(options_.stop));
     if (++count_ > kSchemasMax) return Fault(path, Cat("more than ", kSchemasMax, " schemas"));
     if (const bool* any = schema.if_bool()) {
       if (!*any) return Fault(path, "no value can satisfy the schema 'false'");
@@ -79,7 +80,7 @@ class SchemaCompiler {
       const bool alone = std::ranges::all_of(
           object, [](const auto& member) { return member.key() == "allOf" || IsAnnotation(member.key()); });
       if (all != nullptr && all->size() == 1 && alone) return Value((*all)[0], Cat(path, "/allOf/0"), depth + 1);
-      KVIST_ASSIGN_OR_RETURN(const json::object merged, MergeAllOf(object, root_, path));
+      KVIST_ASSIGN_OR_RETURN(const json::object merged, MergeAllOf(object, root_, path, options_.stop));
       return Value(merged, path, depth + 1);
     }
     for (const std::string_view key : {"anyOf", "oneOf"}) {

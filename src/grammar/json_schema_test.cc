@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "grammar/grammar_testutil.h"
@@ -163,6 +166,39 @@ TEST(JsonSchemaTest, DeepSchemasEnd) {
   const absl::StatusOr<Node> node = SchemaNode(boost::json::parse(deep, {}, options), {}, rules);
   ASSERT_FALSE(node.ok());
   EXPECT_THAT(std::string(node.status().message()), HasSubstr("nested more than"));
+}
+
+/// References that each name others several times: ten to the seventh parts of nine schemas.
+TEST(JsonSchemaTest, PartsThatMultiplyAreRefused) {
+  boost::json::object defs;
+  for (int i = 0; i < 7; ++i) {
+    boost::json::array all;
+    for (int k = 0; k < 10; ++k) all.push_back(boost::json::object{{"$ref", "#/$defs/d" + std::to_string(i + 1)}});
+    defs["d" + std::to_string(i)] = {{"allOf", std::move(all)}};
+  }
+  defs["d7"] = {{"type", "object"}};
+  RuleSet rules;
+  const auto node = SchemaNode(
+      boost::json::object{{"$defs", std::move(defs)}, {"allOf", {{{"$ref", "#/$defs/d0"}}, true}}}, {}, rules);
+  ASSERT_FALSE(node.ok());
+  EXPECT_THAT(std::string(node.status().message()), HasSubstr("more than 50000 parts"));
+}
+
+TEST(JsonSchemaTest, AStopIsSeenInsideLongLists) {
+  boost::json::array even, odd;
+  for (int i = 0; i < 400'000; ++i) (i % 2 == 0 ? even : odd).push_back(i);
+  const boost::json::value schema = {
+      {"allOf", {{{"enum", std::move(even)}}, {{"enum", std::move(odd)}}}}};  // A minute of comparing.
+  std::stop_source source;
+  std::jthread stopper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    source.request_stop();
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  RuleSet rules;
+  const auto node = SchemaNode(schema, {.stop = source.get_token()}, rules);
+  EXPECT_TRUE(absl::IsCancelled(node.status())) << node.status();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
 /// What is too large is known before it is built: memory and time stay those of a small schema.

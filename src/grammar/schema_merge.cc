@@ -13,6 +13,7 @@ namespace json = boost::json;
 namespace {
 
 constexpr uint32_t kMergeDepthMax = 16;
+constexpr uint32_t kMergedMax = 50'000;  // Parts: references that name others several times make many of few.
 
 bool IsOneOf(std::string_view word, std::initializer_list<std::string_view> list) {
   return std::ranges::find(list, word) != list.end();
@@ -27,18 +28,20 @@ json::array AsArray(const json::value& value) {
 }
 
 /// Elements of both lists, in the order of the first.
-json::array Intersection(const json::value& a, const json::value& b) {
+json::array Intersection(const json::value& a, const json::value& b, const std::stop_token& stop) {
   const json::array first = AsArray(a), second = AsArray(b);
   json::array both;
   for (const json::value& value : first) {
+    if (stop.stop_requested()) break;
     if (std::ranges::find(second, value) != second.end()) both.push_back(value);
   }
   return both;
 }
 
-json::array Union(const json::value& a, const json::value& b) {
+json::array Union(const json::value& a, const json::value& b, const std::stop_token& stop) {
   json::array all = AsArray(a);
   for (const json::value& value : AsArray(b)) {
+    if (stop.stop_requested()) break;
     if (std::ranges::find(all, value) == all.end()) all.push_back(value);
   }
   return all;
@@ -46,7 +49,7 @@ json::array Union(const json::value& a, const json::value& b) {
 
 /// "integer" and "number" together are "integer".
 json::value TypesTogether(const json::value& a, const json::value& b) {
-  json::array both = Intersection(a, b);
+  json::array both = Intersection(a, b, {});
   const auto has = [](const json::value& list, std::string_view type) {
     const json::array all = AsArray(list);
     return std::ranges::find(all, json::value(type)) != all.end();
@@ -70,7 +73,23 @@ bool NamesMore(const json::object& closed, const json::object& other) {
   });
 }
 
-absl::Status MergeKeyword(std::string_view key, const json::value& value, json::object& into, std::string_view path) {
+/// One schema of many.
+class Merger {
+ public:
+  Merger(const json::value& root, const std::stop_token& stop) : root_(root), stop_(stop) {}
+
+  absl::Status Into(const json::value& part, std::string_view path, uint32_t depth, json::object& into);
+
+ private:
+  absl::Status Keyword(std::string_view key, const json::value& value, json::object& into, std::string_view path) const;
+
+  const json::value& root_;
+  const std::stop_token& stop_;
+  uint32_t merged_ = 0;  ///< Parts so far.
+};
+
+absl::Status Merger::Keyword(std::string_view key, const json::value& value, json::object& into,
+                             std::string_view path) const {
   json::value* mine = into.if_contains(key);
   if (mine == nullptr) {
     into.emplace(key, value);
@@ -89,7 +108,7 @@ absl::Status MergeKeyword(std::string_view key, const json::value& value, json::
     return absl::OkStatus();
   }
   if (key == "required" && mine->is_array() && value.is_array()) {
-    *mine = Union(*mine, value);
+    *mine = Union(*mine, value, stop_);
     return absl::OkStatus();
   }
   if (key == "type") {
@@ -97,7 +116,7 @@ absl::Status MergeKeyword(std::string_view key, const json::value& value, json::
     return absl::OkStatus();
   }
   if (key == "enum" && mine->is_array() && value.is_array()) {
-    *mine = Intersection(*mine, value);
+    *mine = Intersection(*mine, value, stop_);
     return absl::OkStatus();
   }
   const std::optional<double> a = NumberOf(*mine), b = NumberOf(value);
@@ -119,8 +138,9 @@ absl::Status MergeKeyword(std::string_view key, const json::value& value, json::
   return Fault(path, Cat("two different '", key, "' at once are not supported"));
 }
 
-absl::Status MergeInto(const json::value& part, const json::value& root, std::string_view path, uint32_t depth,
-                       json::object& into) {
+absl::Status Merger::Into(const json::value& part, std::string_view path, uint32_t depth, json::object& into) {
+  KVIST_RETURN_IF_ERROR(Unless(stop_));
+  if (++merged_ > kMergedMax) return Fault(path, Cat("'allOf' and '$ref' have more than ", kMergedMax, " parts"));
   if (depth > kMergeDepthMax) return Fault(path, "'allOf' and '$ref' lead to each other too often");
   if (part == json::value(true)) return absl::OkStatus();
   if (!part.is_object()) return Fault(path, "a part of 'allOf' must be a schema that can be satisfied");
@@ -132,15 +152,15 @@ absl::Status MergeInto(const json::value& part, const json::value& root, std::st
     const std::string_view key = member.key();
     if (key == "$ref") {
       if (!member.value().is_string()) return Fault(path, "'$ref' must be a string");
-      KVIST_ASSIGN_OR_RETURN(const json::value* target, Resolve(root, member.value().get_string(), path));
-      KVIST_RETURN_IF_ERROR(MergeInto(*target, root, path, depth + 1, into));
+      KVIST_ASSIGN_OR_RETURN(const json::value* target, Resolve(root_, member.value().get_string(), path));
+      KVIST_RETURN_IF_ERROR(Into(*target, path, depth + 1, into));
     } else if (key == "allOf") {
       if (!member.value().is_array()) return Fault(path, "'allOf' must be an array");
       for (const json::value& inner : member.value().get_array()) {
-        KVIST_RETURN_IF_ERROR(MergeInto(inner, root, path, depth + 1, into));
+        KVIST_RETURN_IF_ERROR(Into(inner, path, depth + 1, into));
       }
     } else {
-      KVIST_RETURN_IF_ERROR(MergeKeyword(key, member.value(), into, path));
+      KVIST_RETURN_IF_ERROR(Keyword(key, member.value(), into, path));
     }
   }
   return absl::OkStatus();
@@ -216,10 +236,16 @@ absl::StatusOr<const json::value*> Resolve(const json::value& root, std::string_
   return at;
 }
 
-absl::StatusOr<json::object> MergeAllOf(const json::object& schema, const json::value& root, std::string_view path) {
+absl::StatusOr<json::object> MergeAllOf(const json::object& schema, const json::value& root, std::string_view path,
+                                        const std::stop_token& stop) {
   json::object merged;
-  KVIST_RETURN_IF_ERROR(MergeInto(schema, root, path, 0, merged));
+  KVIST_RETURN_IF_ERROR(Merger(root, stop).Into(schema, path, 0, merged));
+  KVIST_RETURN_IF_ERROR(Unless(stop));  // Lists may have been left half way.
   return merged;
+}
+
+absl::Status Unless(const std::stop_token& stop) {
+  return stop.stop_requested() ? absl::CancelledError("the request is not wanted any more") : absl::OkStatus();
 }
 
 }  // namespace kvist::grammar

@@ -4,6 +4,7 @@
 /// What several schemas say together ("allOf"), as one schema; references inside one document. Pure; any thread.
 
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -27,8 +28,12 @@ absl::StatusOr<const boost::json::value*> Resolve(const boost::json::value& root
                                                   std::string_view path);
 
 /// `schema` without its "allOf": merged with each of its parts, references among them followed. Errors:
-/// InvalidArgument, beginning with `path`, where the demands cannot be said in one schema.
+/// InvalidArgument, beginning with `path`, where the demands cannot be said in one schema, or have too many parts;
+/// Cancelled.
 absl::StatusOr<boost::json::object> MergeAllOf(const boost::json::object& schema, const boost::json::value& root,
-                                               std::string_view path);
+                                               std::string_view path, const std::stop_token& stop);
+
+/// Cancelled once a stop is requested.
+absl::Status Unless(const std::stop_token& stop);
 
 }  // namespace kvist::grammar

@@ -127,6 +127,7 @@ void HttpConnection::Stop() {
 }
 
 void HttpConnection::Fail() {
+  preparing_.request_stop();
   if (stream_ != nullptr) stream_->Fail(ErrorFromStatus(absl::UnavailableError("the server is shutting down")));
 }
 
@@ -139,6 +140,7 @@ void HttpConnection::Close() {
 
 void HttpConnection::ClientGone() {
   gone_ = true;
+  preparing_.request_stop();
   if (stream_ != nullptr) stream_->Abort();
 }
 
@@ -306,21 +308,25 @@ asio::awaitable<void> HttpConnection::Handle(Request& request) {
 
 asio::awaitable<void> HttpConnection::Generate(Request& request) {
   Service& service = host_.service;
+  watch_wanted_ = true;
+  Watch();  // From here on, as preparing may take long: a schema is compiled.
   absl::StatusOr<PreparedRequest> prepared =
-      co_await OnWorker(host_.workers, socket_.get_executor(),
-                        [&service, &request] { return service.Prepare(request.head, request.body); });
+      co_await OnWorker(host_.workers, socket_.get_executor(), [&service, &request, stop = preparing_.get_token()] {
+        return service.Prepare(request.head, request.body, stop);
+      });
   request.body = std::string();  // Not kept while the generation runs.
-  if (prepared.ok() && service.stopping()) prepared = absl::UnavailableError("the server is shutting down");
-  if (!prepared.ok()) {
-    co_await WriteReply(request, ErrorReply(ErrorFromStatus(prepared.status())));
+  if (service.stopping() && (prepared.ok() || absl::IsCancelled(prepared.status()))) {
+    prepared = absl::UnavailableError("the server is shutting down");
+  }
+  if (!prepared.ok() || gone_) {
+    if (!gone_) co_await WriteReply(request, ErrorReply(ErrorFromStatus(prepared.status())));
+    co_await StopWatching();
     co_return;
   }
   stream_ = std::make_shared<GenerationStream>(host_.streams, *std::move(prepared), request.received_at);
   stream_->Start([weak = weak_from_this()] {
     if (auto self = weak.lock()) self->news_.cancel();
   });
-  watch_wanted_ = true;
-  Watch();
   if (stream_->format().info().stream) {
     co_await StreamOut(request);
   } else {

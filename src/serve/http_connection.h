@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -77,6 +78,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::beast::flat_buffer buffer_;          ///< Read and not yet parsed.
   boost::asio::steady_timer deadline_;        ///< Of the read or write under way.
   boost::asio::steady_timer news_;            ///< Never expires; cancelled to wake who waits for news.
+  std::stop_source preparing_;                ///< Of the request that becomes a generation.
   std::shared_ptr<GenerationStream> stream_;  ///< The open generation.
   bool fresh_ = true;                         ///< Has not sent anything yet.
   bool reading_ = true;                       ///< Has no whole request to answer.

@@ -233,7 +233,7 @@ absl::StatusOr<PreparedRequest> PrepareOllamaGenerate(const ServedModel& model, 
     options = &chat->options;
   } else {
     auto& completion = std::get<CompletionRequest>(parsed);
-    KVIST_ASSIGN_OR_RETURN(prepared, EncodeCompletion(model, completion));
+    KVIST_ASSIGN_OR_RETURN(prepared, EncodeCompletion(model, completion, past.stop));
     options = &completion.options;
   }
   prepared.format = std::make_unique<OllamaFormat>(OllamaInfo(model, *options, now_unix_s, "ollama_generate"),
@@ -264,7 +264,7 @@ absl::StatusOr<std::string> OllamaShowBody(const ServedModel& model, std::string
   const ModelDetails& details = model.details;
   json::array capabilities;
   capabilities.emplace_back("completion");
-  if (model.encode_chat) capabilities.emplace_back("tools");
+  if (model.encode_chat && model.tools.style != CallStyle::kNone) capabilities.emplace_back("tools");
   return JsonText(json::object{{"modelfile", ""},
                                {"parameters", ""},
                                {"template", details.chat_template},

@@ -30,12 +30,12 @@ Node PlainChar(const std::vector<grammar::CharRange>& ranges) {
 }
 
 /// The format that `wish` names.
-absl::StatusOr<Node> FormNode(const OutputWish& wish, RuleSet& rules) {
+absl::StatusOr<Node> FormNode(const OutputWish& wish, const std::stop_token& stop, RuleSet& rules) {
   switch (wish.form) {
     case OutputWish::Form::kJsonObject:
       return grammar::JsonRules(rules).AnyObject();
     case OutputWish::Form::kSchema:
-      return grammar::SchemaNode(wish.schema, {.strict = wish.strict}, rules);
+      return grammar::SchemaNode(wish.schema, {.strict = wish.strict, .stop = stop}, rules);
     case OutputWish::Form::kRegex:  // Of the whole output, as vLLM has it.
       return grammar::ParseRegex(wish.text, grammar::RegexMatch::kWhole, PlainChar);
     default:
@@ -84,20 +84,20 @@ absl::StatusOr<Grammar> CompileChat(const OutputContext& context, const OutputWi
   const bool has_calls = tools.is_array() && context.tools.style != CallStyle::kNone;
   if (has_calls) {
     KVIST_ASSIGN_OR_RETURN(answer, CallsNode(context.tools, context.tokenizer, tools.get_array(), wish.call_name,
-                                             wish.parallel_calls, rules));
+                                             wish.parallel_calls, context.stop, rules));
   }
   if (!wish.forces_calls()) {
-    KVIST_ASSIGN_OR_RETURN(Node form, FormNode(wish, rules));
+    KVIST_ASSIGN_OR_RETURN(Node form, FormNode(wish, context.stop, rules));
     answer = has_calls ? grammar::Choice({std::move(answer), std::move(form)}) : std::move(form);
   }
   KVIST_ASSIGN_OR_RETURN(answer, AfterReasoning(context, opened, std::move(answer), rules));
   return Grammar::Compile(rules, rules.Add("root", std::move(answer)));
 }
 
-absl::StatusOr<Grammar> CompileText(const OutputWish& wish) {
+absl::StatusOr<Grammar> CompileText(const OutputWish& wish, const std::stop_token& stop) {
   if (wish.form == OutputWish::Form::kGrammar) return grammar::ParseGbnf(wish.text);
   RuleSet rules;
-  KVIST_ASSIGN_OR_RETURN(Node form, FormNode(wish, rules));
+  KVIST_ASSIGN_OR_RETURN(Node form, FormNode(wish, stop, rules));
   return Grammar::Compile(rules, rules.Add("root", std::move(form)));
 }
 
@@ -120,7 +120,8 @@ absl::StatusOr<OutputRules> WithConstraint(OutputRules rules, const OutputContex
 
 absl::StatusOr<OutputRules> MakeTextRules(const OutputContext& context, const OutputWish& wish) {
   if (wish.form == OutputWish::Form::kText) return OutputRules{};
-  return WithConstraint({}, context, KeyOf(wish, "text", nullptr), wish.place, [&] { return CompileText(wish); });
+  return WithConstraint({}, context, KeyOf(wish, "text", nullptr), wish.place,
+                        [&] { return CompileText(wish, context.stop); });
 }
 
 absl::StatusOr<OutputRules> MakeChatRules(const OutputContext& context, const OutputWish& wish,

@@ -2,10 +2,11 @@
 
 /// @file
 /// From what a request wants its output to be to what the engine and the parser of the output are told. Threads: any;
-/// compiling a grammar takes milliseconds.
+/// compiling a grammar takes milliseconds, a hostile one seconds.
 
 #include <memory>
 #include <span>
+#include <stop_token>
 
 #include <boost/json.hpp>
 
@@ -28,11 +29,12 @@ struct OutputContext {
   const ToolSyntax& tools;  ///< Of the model's chat template.
   Grammars& grammars;
   std::span<const TokenId> prompt;
+  std::stop_token stop{};  ///< Nobody wants it any more.
 };
 
 /// @param tools  that are offered, checked (request.h), or null
 /// Errors: InvalidArgument, with the field at fault, for a grammar or schema that cannot be honoured, and for calls
-/// that the chat template does not know.
+/// that the chat template does not know; Cancelled.
 absl::StatusOr<OutputRules> MakeChatRules(const OutputContext& context, const OutputWish& wish,
                                           const boost::json::value& tools);
 

@@ -204,7 +204,7 @@ absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, const PastS
   AddRetained(request.marks, *prompt, marked, left_out, request.options.generation.retain);
   const uint32_t tokens = static_cast<uint32_t>(history.tokens.size());
   KVIST_RETURN_IF_ERROR(CheckLength(model, kv::LiveText::Peak(tokens, history.ops).tokens, "messages"));
-  const OutputContext output{*model.tokenizer, model.tools, *model.grammars, prompt->tokens};
+  const OutputContext output{*model.tokenizer, model.tools, *model.grammars, prompt->tokens, past_states.stop};
   KVIST_ASSIGN_OR_RETURN(OutputRules rules, MakeChatRules(output, wish, tools));
   prepared.generations.push_back(Assemble(model, request.options, std::move(history.tokens)));
   engine::GenerationRequest& generation = prepared.generations[0];
@@ -228,7 +228,7 @@ namespace {
 
 /// @param place  of the prompt, for errors
 absl::Status EncodePrompt(const ServedModel& model, const TextOrTokens& given, const std::string& place,
-                          RequestOptions options, PreparedRequest& prepared) {
+                          RequestOptions options, const std::stop_token& stop, PreparedRequest& prepared) {
   const std::string* text = std::get_if<std::string>(&given);
   const bool restored = options.restored;
   if (restored && text != nullptr && text->empty()) {
@@ -253,7 +253,7 @@ absl::Status EncodePrompt(const ServedModel& model, const TextOrTokens& given, c
   if (const std::string fault = kv::FindFault(options.generation.retain, tokens); !fault.empty()) {
     return BadParam("kvist.retain", Cat("'kvist.retain' cannot be done: ", fault));
   }
-  const OutputContext output{*model.tokenizer, model.tools, *model.grammars, prompt};
+  const OutputContext output{*model.tokenizer, model.tools, *model.grammars, prompt, stop};
   KVIST_ASSIGN_OR_RETURN(OutputRules rules, MakeTextRules(output, options.wish));
   prepared.generations.push_back(Assemble(model, options, std::move(prompt)));
   engine::GenerationRequest& generation = prepared.generations.back();
@@ -287,10 +287,11 @@ std::vector<CompletionPrompt> ShownPrompts(const Tokenizer& tokenizer, const Com
 
 }  // namespace
 
-absl::StatusOr<PreparedRequest> EncodeCompletion(const ServedModel& model, CompletionRequest& request) {
+absl::StatusOr<PreparedRequest> EncodeCompletion(const ServedModel& model, CompletionRequest& request,
+                                                 const std::stop_token& stop) {
   PreparedRequest prepared;
   for (size_t i = 0; i < request.prompts.size(); ++i) {
-    KVIST_RETURN_IF_ERROR(EncodePrompt(model, request.prompts[i], request.PlaceOf(i), request.options, prepared));
+    KVIST_RETURN_IF_ERROR(EncodePrompt(model, request.prompts[i], request.PlaceOf(i), request.options, stop, prepared));
   }
   return prepared;
 }
@@ -318,7 +319,7 @@ absl::StatusOr<PreparedRequest> PrepareChat(const ServedModel& model, const Past
 absl::StatusOr<PreparedRequest> PrepareCompletion(const ServedModel& model, const PastStates& past,
                                                   std::string_view body, int64_t now_unix_s) {
   KVIST_ASSIGN_OR_RETURN(CompletionRequest request, ParseCompletionRequest(body, ContextOf(model, past)));
-  KVIST_ASSIGN_OR_RETURN(PreparedRequest prepared, EncodeCompletion(model, request));
+  KVIST_ASSIGN_OR_RETURN(PreparedRequest prepared, EncodeCompletion(model, request, past.stop));
   AnswerInfo info = InfoOf(model, request.options, now_unix_s);
   info.kind = "completion";
   info.id = NewId("cmpl-");

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -80,13 +81,14 @@ struct PreparedRequest {
   std::optional<Turn> turn;  ///< When attention is measured: the first generation's mass_ranges are its messages.
 };
 
-/// What prompts may go on from, and whose they are.
+/// What prompts may go on from, whose they are, and how long they are wanted.
 struct PastStates {
   Sessions& sessions;
   Capsules& capsules;
   ResponseStore& responses;
   TenantId tenant{};        ///< Sessions, capsules and responses of others are not found.
   std::string cache_space;  ///< Texts share cached keys and values within it (CacheNamespaceOf).
+  std::stop_token stop{};   ///< The client has left, or the server stops.
 
   /// A session's name among those of all tenants; "" stays "".
   std::string SessionName(const std::string& session) const {
@@ -100,12 +102,13 @@ RequestContext ContextOf(const ServedModel& model, const PastStates& past);
 /// A chat of whatever protocol becomes a generation; the format is the caller's. Takes from `request` what it needs: of
 /// the options, the generation. @param body_bytes  of the request, which the chat's text hardly exceeds
 /// Errors: of the template, as InvalidArgument with "messages"; a prompt that does not fit the context,
-/// InvalidArgument with code context_length_exceeded.
+/// InvalidArgument with code context_length_exceeded; Cancelled.
 absl::StatusOr<PreparedRequest> RenderChat(const ServedModel& model, const PastStates& past, ChatRequest& request,
                                            size_t body_bytes, int64_t now_unix_s);
 
-/// The same for a text. Errors: InvalidArgument, also with code context_length_exceeded.
-absl::StatusOr<PreparedRequest> EncodeCompletion(const ServedModel& model, CompletionRequest& request);
+/// The same for a text. Errors: InvalidArgument, also with code context_length_exceeded; Cancelled.
+absl::StatusOr<PreparedRequest> EncodeCompletion(const ServedModel& model, CompletionRequest& request,
+                                                 const std::stop_token& stop);
 
 /// What the format of an answer is told, all but kind and id.
 AnswerInfo InfoOf(const ServedModel& model, const RequestOptions& options, int64_t now_unix_s);

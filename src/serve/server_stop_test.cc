@@ -89,6 +89,46 @@ TEST(ServerStop, DrainHasAnEnd) {
   world.server->Join();
 }
 
+/// A chat whose schema is compared for a minute before it is known that no value satisfies it.
+std::string SlowSchemaChat() {
+  std::string parts[2];
+  for (int i = 0; i < 300'000; ++i) parts[i % 2] += (parts[i % 2].empty() ? "" : ",") + std::to_string(i);
+  return R"({"messages":[{"role":"user","content":"x"}],"response_format":{"type":"json_schema","json_schema":{"name":"s",)"
+         R"("schema":{"allOf":[{"enum":[)" +
+         parts[0] + R"(]},{"enum":[)" + parts[1] + "]}]}}}}";
+}
+
+TEST(ServerStop, ASchemaIsLeftWhenItsClientIs) {
+  FakeWorldOptions options = Options();
+  options.server.drain = std::chrono::seconds(600);
+  FakeWorld world(options);
+  HttpClient client(world.port());
+  client.SendPost(kChatPath, SlowSchemaChat());
+  std::this_thread::sleep_for(milliseconds(500));  // For the server to have begun.
+  client.Close();
+  const auto begin = std::chrono::steady_clock::now();
+  world.server->server().RequestStop();
+  world.server->Join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST(ServerStop, ASchemaIsLeftWhenTheDrainEnds) {
+  FakeWorldOptions options = Options();
+  options.server.drain = milliseconds(50);
+  FakeWorld world(options);
+  HttpClient client(world.port());
+  client.SendPost(kChatPath, SlowSchemaChat());
+  std::this_thread::sleep_for(milliseconds(500));
+  const auto begin = std::chrono::steady_clock::now();
+  world.server->server().RequestStop();
+  const HttpResponse answer = client.Read();
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_THAT(answer.body, HasSubstr("shutting down"));
+  client.Close();
+  world.server->Join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
 TEST(ServerStop, ClientsThatHangAreCutOff) {
   FakeWorldOptions options = Options();
   options.server.drain = milliseconds(10);

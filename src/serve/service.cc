@@ -279,10 +279,13 @@ PastStates Service::PastOf(const HttpHead& head) {
   return past;
 }
 
-absl::StatusOr<PreparedRequest> Service::Prepare(const HttpHead& head, std::string_view body) {
+absl::StatusOr<PreparedRequest> Service::Prepare(const HttpHead& head, std::string_view body,
+                                                 const std::stop_token& stop) {
   Preparer* prepare = PreparerOf(head.target.route);
   KVIST_CHECK(prepare != nullptr);
-  absl::StatusOr<PreparedRequest> prepared = prepare(model_, PastOf(head), body, unix_now_s());
+  PastStates past = PastOf(head);
+  past.stop = stop;
+  absl::StatusOr<PreparedRequest> prepared = prepare(model_, past, body, unix_now_s());
   if (!prepared.ok()) return prepared;
   if (prepared->frames.period_ns > 0) KVIST_RETURN_IF_ERROR(EnterFrame(*prepared));  // Refused, it costs nothing.
   KVIST_RETURN_IF_ERROR(Bind(head, *prepared));

@@ -81,7 +81,8 @@ class Service {
   static bool Generates(Route route);
 
   /// Parses, renders and tokenizes; takes the prompt's tokens from the tenant's. REQUIRES: Generates(route).
-  absl::StatusOr<PreparedRequest> Prepare(const HttpHead& head, std::string_view body);
+  absl::StatusOr<PreparedRequest> Prepare(const HttpHead& head, std::string_view body,
+                                          const std::stop_token& stop = {});
 
   /// Answers any other POST. May wait for the engine; not for the network thread. REQUIRES: Refusal(head) is empty.
   HttpReply AnswerPost(const HttpHead& head, std::string_view body);

@@ -30,8 +30,8 @@ bool IsTrue(const json::object& object, std::string_view key) {
 
 class CallGrammar {
  public:
-  CallGrammar(const ToolSyntax& syntax, const Tokenizer& tokenizer, RuleSet& rules)
-      : syntax_(syntax), tokenizer_(tokenizer), rules_(rules) {}
+  CallGrammar(const ToolSyntax& syntax, const Tokenizer& tokenizer, const std::stop_token& stop, RuleSet& rules)
+      : syntax_(syntax), tokenizer_(tokenizer), stop_(stop), rules_(rules) {}
 
   /// @param index  of the tool in the request
   absl::StatusOr<Node> Call(const json::object& function, size_t index) {
@@ -66,7 +66,7 @@ class CallGrammar {
   Node Mark(std::string_view mark) const { return MarkNode(mark, tokenizer_); }
 
   absl::StatusOr<Node> Value(const json::value& schema, bool strict) {
-    return grammar::SchemaNode(schema, {.strict = strict}, rules_);
+    return grammar::SchemaNode(schema, {.strict = strict, .stop = stop_}, rules_);
   }
 
   absl::StatusOr<Node> JsonCall(const std::string& name, const json::value* parameters, bool strict) {
@@ -142,6 +142,7 @@ class CallGrammar {
 
   const ToolSyntax& syntax_;
   const Tokenizer& tokenizer_;
+  const std::stop_token& stop_;
   RuleSet& rules_;
 };
 
@@ -153,6 +154,7 @@ Node MarkNode(std::string_view mark, const Tokenizer& tokenizer) {
 }
 
 absl::Status GrammarFault(std::string_view field, const absl::Status& status) {
+  if (absl::IsCancelled(status)) return status;
   constexpr size_t kBytesMax = 300;  // Names and references in a message are the client's, and may be long.
   std::string_view text(status.message().data(), status.message().size());
   const bool cut = text.size() > kBytesMax;
@@ -161,8 +163,8 @@ absl::Status GrammarFault(std::string_view field, const absl::Status& status) {
 }
 
 absl::StatusOr<Node> CallsNode(const ToolSyntax& syntax, const Tokenizer& tokenizer, const json::array& tools,
-                               std::string_view only, bool several, RuleSet& rules) {
-  CallGrammar calls(syntax, tokenizer, rules);
+                               std::string_view only, bool several, const std::stop_token& stop, RuleSet& rules) {
+  CallGrammar calls(syntax, tokenizer, stop, rules);
   std::vector<Node> parts;
   for (size_t i = 0; i < tools.size(); ++i) {
     const json::object& function = tools[i].at("function").as_object();
