@@ -56,12 +56,7 @@ void AddModelFlags(CLI::App& command, ModelFlags& flags) {
   command.add_option("--isa", flags.runtime.isa, "Instruction set: reference, avx2, avx512 or amx; else the fastest")
       ->check(CLI::IsMember({"reference", "avx2", "avx512", "amx"}));
   command.add_option("--kv-memory", flags.kv_memory, "Memory for keys and values, e.g. 4GiB; else by what is free")
-      ->check(CLI::Validator(
-          [](const std::string& text) {
-            const absl::StatusOr<uint64_t> bytes = ParseByteSize(text);
-            return bytes.ok() ? std::string() : std::string(bytes.status().message());
-          },
-          "SIZE"));
+      ->check(ByteSize(1));
   command.add_option("--kv-type", flags.kv_type, "How keys and values are kept: f16, or q8 in half the memory")
       ->check(CLI::IsMember({std::string(KvTypeName(KvType::kF16)), std::string(KvTypeName(KvType::kQ8))}))
       ->capture_default_str();
@@ -73,10 +68,7 @@ void AddModelFlags(CLI::App& command, ModelFlags& flags) {
 absl::StatusOr<runtime::RuntimeOptions> ResolveOptions(const ModelFlags& flags) {
   runtime::RuntimeOptions options = flags.runtime;
   if (!flags.kv_memory.empty()) {
-    const absl::StatusOr<uint64_t> bytes = ParseByteSize(flags.kv_memory);
-    if (!bytes.ok()) return Annotate(bytes.status(), "--kv-memory");
-    options.kv_memory_bytes = *bytes;
-    if (options.kv_memory_bytes == 0) return absl::InvalidArgumentError("--kv-memory must be more than 0");
+    KVIST_ASSIGN_OR_RETURN(options.kv_memory_bytes, ParseByteSize(flags.kv_memory));
   }
   options.kv_type = FindKvType(flags.kv_type).value();
   options.packed_cache = flags.packed_cache.empty() ? runtime::DefaultPackedCache() : flags.packed_cache;

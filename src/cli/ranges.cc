@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "base/byte_size.h"
+
 namespace kvist::cli {
 namespace {
 
@@ -48,6 +50,17 @@ CLI::Validator Number(double min, double max) {
     return inside ? "" : Refusal(text, wanted);
   };
   return {check, fmt::format("[{}, {}]", min, max)};
+}
+
+CLI::Validator ByteSize(uint64_t min, uint64_t max) {
+  const auto check = [min, max](std::string& text) -> std::string {
+    const absl::StatusOr<uint64_t> bytes = ParseByteSize(text);
+    if (!bytes.ok()) return std::string(bytes.status().message());
+    if (*bytes >= min && *bytes <= max) return "";
+    return max == INT64_MAX ? fmt::format("{} is less than {}", text, FormatByteSize(min))
+                            : fmt::format("{} is not from {} to {}", text, FormatByteSize(min), FormatByteSize(max));
+  };
+  return {check, std::string(kByteSizeName)};
 }
 
 }  // namespace kvist::cli

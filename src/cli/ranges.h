@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
@@ -16,6 +17,11 @@ CLI::Validator WholeNumber(uint64_t min, uint64_t max);
 
 /// A finite number in [min, max]. For Option::check.
 CLI::Validator Number(double min, double max);
+
+/// An amount of memory in [min, max] bytes, such as 4GiB. For Option::check on a string, which ParseByteSize reads.
+CLI::Validator ByteSize(uint64_t min = 0, uint64_t max = INT64_MAX);
+/// What the type of a flag that takes a ByteSize is called.
+inline constexpr std::string_view kByteSizeName = "SIZE";
 
 /// For counts that only their type bounds.
 inline constexpr uint64_t kCountMax = std::numeric_limits<uint32_t>::max();

@@ -13,6 +13,7 @@
 #include "base/byte_size.h"
 #include "base/status.h"
 #include "cli/commands.h"
+#include "cli/ranges.h"
 #include "cli/replay_device.h"
 #include "kv/kv_memory.h"
 #include "lab/cache_replay.h"
@@ -196,8 +197,10 @@ void AddReplay(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_flag("--tiers", flags->tiers,
                     "Memory and a drive behind it: what each policy of admission writes, and how much is found again");
-  command->add_option("--daily-writes", flags->daily_writes,
-                      "With --tiers: what a5 may write to the drive a day, such as 500GiB; none = no limit");
+  command
+      ->add_option("--daily-writes", flags->daily_writes,
+                   "With --tiers: what a5 may write to the drive a day, such as 500GiB; none = no limit")
+      ->check(ByteSize());
   command->add_option("--block-kib", flags->block_kib, "With --tiers: KiB of a block of 16 tokens")
       ->check(CLI::Range(1u, 65536u))
       ->capture_default_str();

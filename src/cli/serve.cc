@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <boost/json.hpp>
 
@@ -29,16 +30,34 @@
 namespace kvist::cli {
 namespace {
 
-void LogMemory(const runtime::Runtime& runtime, uint64_t free_bytes) {
+void LogModel(const runtime::Runtime& runtime, const std::string& id) {
+  const std::string& file = runtime.model->file->label();
+  const std::string executor(runtime.executor->Name());
+  if (runtime.cpu == nullptr) return spdlog::info("model {}, {}, with the tokenizer of {}", id, executor, file);
+  spdlog::info("model {} ({}), {} threads, {}", id, file, runtime.threads, executor);
+}
+
+/// @param source  what KV memory was taken from
+void LogMemory(const runtime::Runtime& runtime, const std::string& source) {
   const step::ExecutorLimits& limits = runtime.executor->Limits();
   const uint64_t tokens = uint64_t{runtime.engine->Stats().kv.frames.total()} * limits.block_tokens;
-  spdlog::info("KV memory: {} for {} tokens in {}, from {} free", FormatByteSize(runtime.kv_bytes), FormatCount(tokens),
-               KvTypeName(runtime.kv_type), FormatByteSize(free_bytes));
+  spdlog::info("KV memory: {} for {} tokens in {}, from {}", FormatByteSize(runtime.kv_bytes), FormatCount(tokens),
+               runtime.kv_type_name, source);
   if (runtime.engine->context_tokens_max() < limits.context_tokens_max) {
     spdlog::warn("the context is cut to {} tokens by KV memory; {} more",
                  FormatCount(runtime.engine->context_tokens_max()),
                  runtime.cpu != nullptr ? "--kv-memory gives it" : "--memory-share or --tensor-parallel give it");
   }
+}
+
+std::string MemorySource(const ServeFlags& flags, uint64_t free_bytes) {
+  const std::optional<runtime::Emulation>& emulation = flags.model.runtime.emulation;
+  if (!emulation) return FormatByteSize(free_bytes) + " free";
+  const cost::StepModelOptions& options = emulation->model.options();
+  const auto device_bytes = static_cast<uint64_t>(options.device.capacity_bytes());
+  return fmt::format("the {} of {}{}, beside weights of {}", FormatByteSize(device_bytes), options.device.name,
+                     options.tensor_parallel * options.pipeline_parallel > 1 ? " each" : "",
+                     FormatByteSize(static_cast<uint64_t>(emulation->model.weight_bytes())));
 }
 
 void LogLoading(const runtime::Runtime& runtime) {
@@ -105,11 +124,10 @@ absl::Status Serve(ServeFlags& flags, ServeSources& sources) {
   };
   KVIST_ASSIGN_OR_RETURN(server,
                          serve::Server::Create(flags.server, std::move(model), *runtime->engine, runtime->clock));
-  spdlog::info("model {} ({}), {} threads, {}", id, runtime->model->file->label(), runtime->threads,
-               std::string(runtime->executor->Name()));
+  LogModel(*runtime, id);
   LogLoading(*runtime);
-  LogMemory(*runtime, free_bytes);
-  LogTiers(*runtime, folder);
+  LogMemory(*runtime, MemorySource(flags, free_bytes));
+  LogTiers(*runtime, flags.model.runtime.tiers);
   spdlog::info("listening on {} (chat page; API at {}/v1)", server->url(), server->url());
   if (flags.json) {
     const boost::json::object ready = {{"event", "ready"},
@@ -118,7 +136,7 @@ absl::Status Serve(ServeFlags& flags, ServeSources& sources) {
                                        {"threads", runtime->threads},
                                        {"executor", runtime->executor->Name()},
                                        {"kv_bytes", runtime->kv_bytes},
-                                       {"kv_type", KvTypeName(runtime->kv_type)},
+                                       {"kv_type", runtime->kv_type_name},
                                        {"context_tokens_max", runtime->engine->context_tokens_max()}};
     std::printf("%s\n", serve::JsonText(ready).c_str());
     std::fflush(stdout);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 
 #include <spdlog/spdlog.h>
@@ -125,7 +126,8 @@ void AddHttpFlags(CLI::App& command, ServeFlags& flags) {
       "File (PEM) with the server's certificate and those that it rests on: HTTPS. SIGHUP reads it again");
   command.add_option("--tls-key", flags.server.tls_key, "File (PEM) with the certificate's key, without a password");
   command.add_option("--cors-origin", flags.server.cors_origin, "Origin whose pages may call the API, or * for all");
-  command.add_option("--max-body", flags.body_max, "Largest request body (default 32MiB)");
+  command.add_option("--max-body", flags.body_max, "Largest request body (default 32MiB)")
+      ->check(ByteSize(1, kBodyBytesMax));
   command.add_option("--max-connections", flags.server.limits.connections_max, "Open connections")
       ->transform(WholeNumber(1, 1 << 20))
       ->capture_default_str();
@@ -145,13 +147,7 @@ void AddHttpFlags(CLI::App& command, ServeFlags& flags) {
 
 absl::Status Resolve(ServeFlags& flags) {
   if (!flags.body_max.empty()) {
-    const absl::StatusOr<uint64_t> bytes = ParseByteSize(flags.body_max);
-    if (!bytes.ok()) return Annotate(bytes.status(), "--max-body");
-    if (*bytes == 0 || *bytes > kBodyBytesMax) {
-      return absl::InvalidArgumentError(
-          Cat("--max-body: ", flags.body_max, " is not from 1 byte to ", FormatByteSize(kBodyBytesMax)));
-    }
-    flags.server.limits.body_bytes_max = *bytes;
+    KVIST_ASSIGN_OR_RETURN(flags.server.limits.body_bytes_max, ParseByteSize(flags.body_max));
   }
   flags.server.api_keys = flags.api_keys;
   if (const char* key = std::getenv("KVIST_API_KEY"); key != nullptr) {
@@ -177,7 +173,11 @@ absl::Status Resolve(ServeFlags& flags) {
   if (!flags.device.device.empty()) {
     KVIST_ASSIGN_OR_RETURN(cost::StepModel device, StepModelOf(flags.device));
     KVIST_ASSIGN_OR_RETURN(const uint32_t blocks, KvBlocksOf(flags.device, device));
-    options.emulation = {.model = std::move(device), .blocks = blocks, .output_tokens_mean = flags.output_tokens_mean};
+    const std::filesystem::path shape = flags.device.shape;
+    options.emulation = {.model = std::move(device),
+                         .model_id = shape.extension() == ".gguf" ? shape.stem().string() : "",
+                         .blocks = blocks,
+                         .output_tokens_mean = flags.output_tokens_mean};
   }
   return absl::OkStatus();
 }

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "cli/flag_rules.h"
 #include "cli/near_word.h"
+#include "cli/ranges.h"
 #include "platform/environment.h"
 #include "platform/text_file.h"
 
@@ -46,13 +47,14 @@ std::string PlaceOf(std::string_view path, const toml::source_region& source) {
 }
 
 /// What values a flag has.
-enum class ValueKind : uint8_t { kTruth, kWhole, kNumber, kText };
+enum class ValueKind : uint8_t { kTruth, kWhole, kNumber, kText, kSize };
 
 ValueKind KindOf(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return ValueKind::kTruth;
   const std::string type = option.get_type_name();  // CLI11's, of the variable that takes the value.
   if (type.starts_with("UINT") || type.starts_with("INT")) return ValueKind::kWhole;
-  return type.starts_with("FLOAT") ? ValueKind::kNumber : ValueKind::kText;
+  if (type.starts_with("FLOAT")) return ValueKind::kNumber;
+  return type.find(kByteSizeName) != std::string::npos ? ValueKind::kSize : ValueKind::kText;
 }
 
 std::string_view NameOf(ValueKind kind) {
@@ -65,15 +67,18 @@ std::string_view NameOf(ValueKind kind) {
       return "a number";
     case ValueKind::kText:
       return "a string";
+    case ValueKind::kSize:
+      return "a string such as \"4GiB\", or a number of bytes";
   }
   return "";
 }
 
-/// Text that the flag would have on a command line; nullopt for what is of another kind. Sizes may be numbers.
+/// Text that the flag would have on a command line; nullopt for what is of another kind.
 std::optional<std::string> TextOf(const toml::node& node, ValueKind kind) {
   if (const auto truth = node.value_exact<bool>(); truth && kind == ValueKind::kTruth) return *truth ? "true" : "false";
-  if (const auto text = node.value_exact<std::string>(); text && kind == ValueKind::kText) return *text;
-  if (kind == ValueKind::kTruth) return std::nullopt;
+  const bool is_text = kind == ValueKind::kText || kind == ValueKind::kSize;
+  if (const auto text = node.value_exact<std::string>(); text && is_text) return *text;
+  if (kind == ValueKind::kTruth || kind == ValueKind::kText) return std::nullopt;
   if (const auto whole = node.value_exact<int64_t>()) return std::to_string(*whole);
   if (const auto number = node.value_exact<double>(); number && kind == ValueKind::kNumber) {
     return fmt::format("{}", *number);

@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/model_flags.h"
 #include "cli/progress.h"
+#include "cli/ranges.h"
 #include "kv/tier/block_store.h"
 #include "lab/store_speed.h"
 #include "platform/disk_calibration.h"
@@ -255,9 +256,6 @@ absl::Status Bench(const StoreFlags& flags) {
   lab::StoreBenchOptions options;
   KVIST_ASSIGN_OR_RETURN(options.bytes, ParseByteSize(flags.bytes));
   KVIST_ASSIGN_OR_RETURN(options.block_bytes, ParseByteSize(flags.block));
-  if (options.block_bytes == 0 || options.block_bytes > (uint64_t{32} << 20)) {
-    return absl::InvalidArgumentError(Cat("--block: ", flags.block, " is not from 1 byte to 32 MiB"));
-  }
   options.keep = flags.keep;
   KVIST_ASSIGN_OR_RETURN(const lab::StoreBenchResult result, lab::BenchStore(flags.folder, options));
   if (flags.json) {
@@ -338,7 +336,8 @@ void AddStore(CLI::App& app, int& exit_code) {
   add("stats", "What is stored, by model and tenant", Stats);
   add("verify", "Reads every block and checks it; exit code 1 when one is damaged", Verify);
   add("gc", "Puts half-empty segments together; no server may be writing", Collect)
-      ->add_option("--size", flags->size, "Gives segments up until the store is no larger, such as 10GiB");
+      ->add_option("--size", flags->size, "Gives segments up until the store is no larger, such as 10GiB")
+      ->check(ByteSize());
   CLI::App* purge = add("purge", "Removes blocks for good; no server may be writing", Purge);
   purge->add_option("--tenant", flags->tenant, "Of this tenant: its name, or its number as ls shows it");
   purge->add_option("--namespace", flags->cache_namespace, "Of this namespace (hexadecimal)");
@@ -347,8 +346,10 @@ void AddStore(CLI::App& app, int& exit_code) {
   add("calibrate", "Measures how fast the folder's drive is, and keeps the result there", Calibrate);
   CLI::App* bench =
       add("bench", "Speed of reading stored blocks, beside the drive's own; in a new folder inside DIR", Bench);
-  bench->add_option("--bytes", flags->bytes, "That are stored and read")->capture_default_str();
-  bench->add_option("--block", flags->block, "Bytes of a block")->capture_default_str();
+  bench->add_option("--bytes", flags->bytes, "That are stored and read")->check(ByteSize())->capture_default_str();
+  bench->add_option("--block", flags->block, "Bytes of a block")
+      ->check(ByteSize(1, uint64_t{32} << 20))
+      ->capture_default_str();
   bench->add_flag("--keep", flags->keep, "Leaves the store in DIR/bench");
 }
 

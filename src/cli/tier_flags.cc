@@ -4,13 +4,16 @@
 
 #include "base/byte_size.h"
 #include "base/status.h"
+#include "cli/ranges.h"
 
 namespace kvist::cli {
 
 void AddTierFlags(CLI::App& command, TierFlags& flags) {
-  command.add_option("--kv-cold-memory", flags.cold_memory,
-                     "Memory, beside --kv-memory, for keys and values that had to leave that: they are copied back "
-                     "instead of computed (default: none)");
+  command
+      .add_option("--kv-cold-memory", flags.cold_memory,
+                  "Memory, beside --kv-memory, for keys and values that had to leave that: they are copied back "
+                  "instead of computed (default: none)")
+      ->check(ByteSize());
   command
       .add_option("--kv-cold-codec", flags.tiers.cold_codec,
                   "How they are kept there: none (as they are), int8 (half the size; answers are no longer exactly the "
@@ -21,7 +24,7 @@ void AddTierFlags(CLI::App& command, TierFlags& flags) {
                    "Copy from cold memory as fast as it goes while the drive is being read, for measuring");
   command.add_option("--kv-disk", flags.tiers.folder,
                      "Folder on a fast drive that keeps keys and values beyond memory and across restarts");
-  command.add_option("--kv-disk-size", flags.disk_size, "What it may take (default 20GiB)");
+  command.add_option("--kv-disk-size", flags.disk_size, "What it may take (default 20GiB)")->check(ByteSize());
   command.add_flag("--kv-disk-read-only", flags.tiers.read_only,
                    "Only read what another server stores there, or has stored");
   command
@@ -30,31 +33,33 @@ void AddTierFlags(CLI::App& command, TierFlags& flags) {
                   "leaves memory), through (everything, at once)")
       ->check(CLI::IsMember({"a5", "all", "through"}))
       ->capture_default_str();
-  command.add_option("--kv-disk-daily-writes", flags.daily_writes,
-                     "With a5: bytes written a day, e.g. 200GiB, so that the drive lasts (default: no limit)");
+  command
+      .add_option("--kv-disk-daily-writes", flags.daily_writes,
+                  "With a5: bytes written a day, e.g. 200GiB, so that the drive lasts (default: no limit)")
+      ->check(ByteSize());
 }
 
 absl::Status ResolveTiers(const TierFlags& flags, runtime::RuntimeOptions& options) {
   options.tiers = flags.tiers;
-  const auto read = [](const char* flag, const std::string& text, uint64_t& out) -> absl::Status {
+  const auto read = [](const std::string& text, uint64_t& out) -> absl::Status {
     if (text.empty()) return absl::OkStatus();
-    const absl::StatusOr<uint64_t> bytes = ParseByteSize(text);
-    if (!bytes.ok()) return Annotate(bytes.status(), flag);
-    out = *bytes;
+    KVIST_ASSIGN_OR_RETURN(out, ParseByteSize(text));
     return absl::OkStatus();
   };
-  KVIST_RETURN_IF_ERROR(read("--kv-cold-memory", flags.cold_memory, options.tiers.cold_memory_bytes));
-  KVIST_RETURN_IF_ERROR(read("--kv-disk-size", flags.disk_size, options.tiers.disk_bytes));
-  KVIST_RETURN_IF_ERROR(read("--kv-disk-daily-writes", flags.daily_writes, options.tiers.written_bytes_per_day));
+  KVIST_RETURN_IF_ERROR(read(flags.cold_memory, options.tiers.cold_memory_bytes));
+  KVIST_RETURN_IF_ERROR(read(flags.disk_size, options.tiers.disk_bytes));
+  KVIST_RETURN_IF_ERROR(read(flags.daily_writes, options.tiers.written_bytes_per_day));
   return absl::OkStatus();
 }
 
-void LogTiers(const runtime::Runtime& runtime, const std::string& folder) {
+void LogTiers(const runtime::Runtime& runtime, const runtime::TierOptions& options) {
   if (runtime.tiers.cold == nullptr) return;
   for (const kv::TierFigures& tier : runtime.engine->Stats().tier_figures) {
-    spdlog::info("KV on {}: {} blocks{}, {} of {}, {}{}{}", tier.name, FormatCount(tier.blocks),
-                 tier.name == "drive" ? Cat(" in ", folder) : "", FormatByteSize(tier.bytes),
-                 FormatByteSize(tier.bytes_max), tier.state, tier.reason.empty() ? "" : ": ", tier.reason);
+    const bool as_wished = tier.state == "writing" || (options.read_only && tier.state == "read-only");
+    spdlog::log(as_wished ? spdlog::level::info : spdlog::level::warn, "KV on {}: {} blocks{}, {} of {}, {}{}{}",
+                tier.name, FormatCount(tier.blocks), tier.name == "drive" ? Cat(" in ", options.folder) : "",
+                FormatByteSize(tier.bytes), FormatByteSize(tier.bytes_max), tier.state, tier.reason.empty() ? "" : ": ",
+                tier.reason);
     if (!tier.lossless) {
       spdlog::warn("KV on {} is kept as {}: answers may depend on where blocks come from", tier.name, tier.codec);
     }

@@ -20,10 +20,10 @@ struct TierFlags {
 /// --kv-cold-memory, --kv-disk and those that begin with these, and --kv-admission.
 void AddTierFlags(CLI::App& command, TierFlags& flags);
 
-/// Puts them into the options. Errors: InvalidArgument naming the flag.
+/// Puts them into the options. Errors: those of ParseByteSize, which the flags' own checks rule out.
 absl::Status ResolveTiers(const TierFlags& flags, runtime::RuntimeOptions& options);
 
 /// Says what was found; nothing without tiers.
-void LogTiers(const runtime::Runtime& runtime, const std::string& folder);
+void LogTiers(const runtime::Runtime& runtime, const runtime::TierOptions& options);
 
 }  // namespace kvist::cli

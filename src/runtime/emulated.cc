@@ -18,7 +18,8 @@ constexpr std::string_view kWords =
 void UseEmulation(const Emulation& emulation, const RuntimeOptions& options, Runtime& runtime) {
   const cost::ModelShape& shape = emulation.model.options().shape;
   const uint32_t vocab = runtime.tokenizer->vocab_size();
-  runtime.model_id = std::string(shape.name);
+  runtime.model_id = emulation.model_id.empty() ? std::string(shape.name) : emulation.model_id;
+  runtime.kv_type_name = device::kNumberNames[static_cast<size_t>(emulation.model.options().keys)];
   runtime.kv_bytes = static_cast<uint64_t>(emulation.blocks * kv::kBlockTokens * emulation.model.kv_bytes_per_token());
   runtime.fingerprint = Mix64(emulation.blocks ^ Mix64(shape.layers ^ Mix64(shape.width)));
   runtime.memory = std::make_unique<kv::KvMemory>(kv::KvMemoryOptions{.frames_count = emulation.blocks,

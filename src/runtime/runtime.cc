@@ -171,6 +171,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
   KVIST_ASSIGN_OR_RETURN(uint32_t frames, FramesFor(options, spec, room, context));
   runtime->kv_bytes = frames * exec::LayoutOf(spec, options.kv_type).frame_bytes();
   runtime->kv_type = options.kv_type;
+  runtime->kv_type_name = KvTypeName(options.kv_type);
   const bool has_tiers = options.tiers.any();
   KVIST_ASSIGN_OR_RETURN(const std::optional<uint64_t> content, ContentOf(options, *runtime->model->file));
   runtime->fingerprint = FingerprintOf(*runtime, options, isa, context, content);

@@ -28,6 +28,7 @@ namespace kvist::runtime {
 /// gives tokenizer and chat template alone.
 struct Emulation {
   cost::StepModel model;
+  std::string model_id;             ///< "" = the name of the model's shape.
   uint32_t blocks = 0;              ///< Of KV memory.
   uint32_t output_tokens_mean = 0;  ///< Answers end by themselves after so many tokens, on average; 0 = never.
 };
@@ -83,7 +84,8 @@ struct Runtime {
   std::unique_ptr<engine::Engine> engine;  ///< Not started.
   std::string model_id;                    ///< File name without folder and ending.
   uint64_t kv_bytes = 0;
-  KvType kv_type = KvType::kF16;
+  KvType kv_type = KvType::kF16;  ///< How keys and values are kept. Of an emulated device, the name alone tells it.
+  std::string_view kv_type_name;
   /// Changes with the program, the model file and what else may change the bits of keys, values and logits.
   uint64_t fingerprint = 0;
   uint32_t threads = 0;

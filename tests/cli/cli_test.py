@@ -217,8 +217,12 @@ class Values(CliTest):
 
     def test_sizes(self):
         for value in ("0", "0KiB", "2GiB"):
-            self.fails(1, self.kvist("serve", MODEL, "--port", "0", "--max-body", value), "--max-body", value, "1 byte to 1.0 GiB")
-        self.fails(1, self.kvist("serve", MODEL, "--port", "0", "--max-body", "many"), "--max-body", "many")
+            self.fails(2, self.kvist("serve", MODEL, "--port", "0", "--max-body", value), "--max-body", value, "1 B to 1.0 GiB")
+        for flag in ("--max-body", "--kv-memory", "--kv-cold-memory", "--kv-disk-size", "--kv-disk-daily-writes"):
+            self.fails(2, self.kvist("serve", MODEL, "--port", "0", "--kv-disk", "/x", flag, "many"), flag, "many")
+            variable = "KVIST_SERVE_" + flag[2:].replace("-", "_").upper()
+            run = self.kvist("serve", MODEL, "--port", "0", "--kv-disk", "/x", env={variable: "many"})
+            self.fails(2, run, f"{variable}: {flag}", "many")
         self.fails(2, self.kvist("run", MODEL, "-p", "x", "--kv-memory", "many"), "--kv-memory", "many")
 
     def test_kv_type(self):
@@ -280,6 +284,9 @@ class Settings(CliTest):
             ("[serve]\nmax-wait-seconds = true\n", ":2:1: ", "'max-wait-seconds' must be a number"),
             ("[serve]\nno-cache = 'true'\n", ":2:1: ", "'no-cache' must be true or false"),
             ("[serve]\nhost = true\n", ":2:1: ", "'host' must be a string"),
+            ("[serve]\nhost = 5\n", ":2:1: ", "'host' must be a string"),
+            ("[serve]\nkv-memory = 1.5\n", ":2:1: ", "'kv-memory' must be a string such as \"4GiB\", or a number of bytes"),
+            ("[serve]\nkv-memory = 'many'\n", ":2:1: --kv-memory", "many"),
             ("[serve]\napi-key = ['a', false]\n", ":2:1: ", "'api-key' must be a string, or an array of these"),
             ("[serve]\nkv-disk-size = '1GiB'\n", ":2:1: --kv-disk-size needs --kv-disk", ""),
             ("[serve]\npolicy = 'best'\n", ":2:1: ", "best"),
