@@ -52,7 +52,7 @@ void AddPriority(std::string_view path, int priority, json::object& body) {
 }
 
 absl::StatusOr<Parsed> ParseLine(std::string_view line, int priority, std::string& custom_id) {
-  KVIST_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(line));
+  KVIST_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(line, {.called = "the line"}));
   if (!document.root().is_object()) return absl::InvalidArgumentError("is no JSON object");
   const Fields fields(document.root().get_object(), "");
   Parsed out;

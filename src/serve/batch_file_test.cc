@@ -14,6 +14,7 @@ namespace {
 
 namespace json = boost::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string Line(const std::string& id, const std::string& prompt, const std::string& more = "") {
   return R"({"custom_id":")" + id + R"(","method":"POST","url":"/v1/completions","body":{"prompt":")" + prompt + "\"" +
@@ -76,6 +77,7 @@ TEST(BatchInputTest, EachFaultNamesItsLineAndStopsNothing) {
   for (size_t i = 0; i < std::size(kBad); ++i) {
     EXPECT_EQ(input.faults[i].line, i + 1);
     EXPECT_THAT(input.faults[i].message, HasSubstr("line " + std::to_string(i + 1) + ": "));
+    EXPECT_THAT(input.faults[i].message, Not(HasSubstr("request body")));
   }
   EXPECT_EQ(input.faults.back().custom_id, "good");
   EXPECT_THAT(input.faults.back().message, HasSubstr("that of line 14"));

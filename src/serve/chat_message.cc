@@ -44,7 +44,7 @@ absl::StatusOr<json::value> ParsedArguments(const Fields& fields, std::string_vi
   std::string text;
   KVIST_RETURN_IF_ERROR(fields.Read(key, text));
   if (text.empty()) return json::value(json::object());
-  const absl::StatusOr<JsonDocument> parsed = JsonDocument::Parse(text);
+  const absl::StatusOr<JsonDocument> parsed = JsonDocument::Parse(text, {.names_repeat = true});  // A model wrote it.
   if (!parsed.ok() || !parsed->root().is_object()) return fields.Bad(key, "must be a string with a JSON object");
   return Copied(parsed->root());
 }

@@ -143,6 +143,22 @@ absl::Status ReadInput(const ServedModel& model, const Fields& body, const engin
   return absl::OkStatus();
 }
 
+/// Fields that change no vector are read all the same: a wrong type is a mistake of whoever sends it.
+absl::Status ReadOthers(const Fields& body, bool ollama, RequestOptions& options) {
+  if (!ollama) {
+    std::string user;
+    return body.Read("user", user);
+  }
+  bool truncate = true;  // A text that does not fit is refused, not cut.
+  KVIST_RETURN_IF_ERROR(body.Read("truncate", truncate));
+  KVIST_ASSIGN_OR_RETURN(const json::object* given, body.ReadObject("options"));
+  if (given == nullptr) return absl::OkStatus();
+  const Fields fields(*given, "options");
+  int64_t context_tokens = 0;
+  KVIST_RETURN_IF_ERROR(fields.Read("num_ctx", 0, INT32_MAX, context_tokens));
+  return internal::ReadSampling(fields, options);
+}
+
 absl::StatusOr<PreparedRequest> Prepare(const ServedModel& model, const PastStates& past, std::string_view text,
                                         int64_t now_unix_s, bool ollama) {
   const RequestContext context = ContextOf(model, past);
@@ -157,6 +173,7 @@ absl::StatusOr<PreparedRequest> Prepare(const ServedModel& model, const PastStat
       !options.forget.session.empty() || options.frames.any()) {
     return body.Bad("kvist", "may have only 'cache_salt' and 'priority' here");
   }
+  KVIST_RETURN_IF_ERROR(ReadOthers(body, ollama, options));
   Shape shape = ollama ? Shape::kOllama : Shape::kOpenAi;
   std::string encoding = "float";
   if (!ollama) KVIST_RETURN_IF_ERROR(body.Read("encoding_format", encoding));

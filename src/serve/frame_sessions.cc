@@ -63,12 +63,14 @@ absl::Status FrameSessions::Open(const std::string& key, int64_t period_ns, doub
 absl::Status FrameSessions::Refusal(sched::FrameObstacle obstacle, int64_t period_ns, double share) const {
   const uint32_t in = admission_.sessions();
   const double load_max = admission_.load_max() * 100;
+  const std::string price = fmt::format(
+      "this frame alone is expected to take {:.3g} ms ({:.0f} % of the period) by what steps have taken so far",
+      share * static_cast<double>(period_ns) * 1e-6, share * 100);
   int64_t retry_ns = kSilentPeriods * period_ns;
   std::string why;
   switch (obstacle) {
     case sched::FrameObstacle::kTooLong:
-      why = fmt::format("this frame alone would take {:.0f} % of the period, and {:.0f} % is the most", share * 100,
-                        load_max);
+      why = fmt::format("{}, and {:.0f} % is the most", price, load_max);
       break;
     case sched::FrameObstacle::kTried:
       why = fmt::format("{} sessions are in, and with one more frames were late not long ago", in);
@@ -85,9 +87,9 @@ absl::Status FrameSessions::Refusal(sched::FrameObstacle obstacle, int64_t perio
     case sched::FrameObstacle::kNone:
     case sched::FrameObstacle::kNoRoom:
       why = fmt::format(
-          "{} sessions are in, their slowest frames take {:.0f} % of the period, and {:.0f} % is the most with this "
-          "one",
-          in, admission_.load() * 100, load_max);
+          "{} sessions are in, their slowest frames take {:.0f} % of the period as measured, {}, and {:.0f} % is the "
+          "most of both",
+          in, admission_.load() * 100, price, load_max);
       break;
   }
   return WithRetry(

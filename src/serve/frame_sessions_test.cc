@@ -54,7 +54,9 @@ TEST_F(FrameSessionsTest, RefusalsSayWhatWasLookedAt) {
   const auto refusal = [&](const std::string& key, int64_t frame_ns) {
     return ErrorFromStatus(frames_->Enter(key, kPeriod, static_cast<double>(frame_ns)).status());
   };
-  EXPECT_THAT(refusal("long", 90 * kMs).message, HasSubstr("90 % of the period, and 80 % is the most"));
+  EXPECT_THAT(
+      refusal("long", 90 * kMs).message,
+      HasSubstr("expected to take 90 ms (90 % of the period) by what steps have taken so far, and 80 % is the most"));
   ASSERT_TRUE(Send("a", kMs));
   ASSERT_TRUE(Send("a", kMs));
   // Nothing is known of how loaded the machine is, and nothing is said of it.
@@ -63,7 +65,9 @@ TEST_F(FrameSessionsTest, RefusalsSayWhatWasLookedAt) {
   EXPECT_THAT(early.message, ::testing::Not(HasSubstr("%")));
   EXPECT_EQ(early.retry_after_s, 1) << "six more periods of the one that is in, in whole seconds";
   for (int i = 0; i < 6; ++i) ASSERT_TRUE(Send("a", 75 * kMs));
-  EXPECT_THAT(refusal("b", 20 * kMs).message, HasSubstr("slowest frames take"));
+  const std::string full = refusal("b", 20 * kMs).message;
+  EXPECT_THAT(full, HasSubstr("slowest frames take 6"));
+  EXPECT_THAT(full, HasSubstr("expected to take 20 ms (20 % of the period)"));
   for (int i = 0; i < 60; ++i) ASSERT_TRUE(Send("a", kMs));
   ASSERT_TRUE(Send("b", kMs));
   ASSERT_TRUE(Send("a", 120 * kMs));

@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <new>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -20,6 +22,64 @@ namespace json = boost::json;
 namespace {
 
 constexpr size_t kUtf8BytesMax = 4;  // Of one character.
+
+/// Past the string that begins at `at`. REQUIRES: valid JSON.
+size_t StringEnd(std::string_view text, size_t at) {
+  while (true) {
+    const size_t end = text.find('"', at + 1);
+    size_t slashes = 0;
+    while (text[end - 1 - slashes] == '\\') ++slashes;
+    if (slashes % 2 == 0) return end + 1;
+    at = end;
+  }
+}
+
+/// Names with their values in a text. REQUIRES: valid JSON.
+size_t MembersIn(std::string_view text) {
+  size_t members = 0;
+  for (size_t at = 0; at < text.size();) {
+    members += text[at] == ':' ? 1 : 0;
+    at = text[at] == '"' ? StringEnd(text, at) : at + 1;
+  }
+  return members;
+}
+
+/// The same that a tree has kept.
+size_t MembersOf(const json::value& value) {
+  size_t members = 0;
+  if (const json::array* list = value.if_array()) {
+    for (const json::value& one : *list) {
+      if (one.is_structured()) members += MembersOf(one);
+    }
+  } else if (const json::object* object = value.if_object()) {
+    members = object->size();
+    for (const auto& member : *object) {
+      if (member.value().is_structured()) members += MembersOf(member.value());
+    }
+  }
+  return members;
+}
+
+/// The first name that its object had already. REQUIRES: valid JSON that has one.
+std::string RepeatedName(std::string_view text) {
+  std::vector<std::set<std::string>> names;  // Of the objects and arrays that are open.
+  for (size_t at = 0; (at = text.find_first_of("\"{}[]", at)) != text.npos;) {
+    if (text[at] == '{' || text[at] == '[') names.emplace_back();
+    if (text[at] == '}' || text[at] == ']') names.pop_back();
+    if (text[at] != '"') {
+      ++at;
+      continue;
+    }
+    const size_t end = StringEnd(text, at);
+    const size_t next = text.find_first_not_of(" \t\r\n", end);
+    if (next != text.npos && text[next] == ':') {
+      std::string name(json::parse(text.substr(at, end - at)).get_string());  // One name has many spellings.
+      if (!names.back().insert(name).second) return name;
+    }
+    at = end;
+  }
+  KVIST_CHECK(false);
+}
 
 }  // namespace
 
@@ -77,6 +137,10 @@ absl::StatusOr<JsonDocument> JsonDocument::Parse(std::string_view text, const Js
                                             error ? ": " + error.message() : ": text after the end"));
     }
     document.root_ = std::make_unique<json::value>(parser.release());
+    if (!limits.names_repeat && MembersOf(*document.root_) != MembersIn(text)) {
+      return absl::InvalidArgumentError(
+          Cat(limits.called, " has the field '", Shortened(RepeatedName(text)), "' twice in one object"));
+    }
   } catch (const std::bad_alloc&) {
     return absl::InvalidArgumentError(Cat(limits.called, " has too many parts"));
   }

@@ -21,13 +21,13 @@ struct JsonLimits {
   std::string_view called = "the request body";  ///< In errors.
   size_t depth_max = 64;                         ///< Nested objects and arrays.
   size_t memory_bytes_max = 256u << 20;          ///< Of the parsed tree, which may be many times the text.
+  bool names_repeat = false;  ///< Of equal names in an object the last counts; else they are refused.
 };
 
 /// One parsed text. The tree lives in `memory`; copy out what must outlive this.
 class JsonDocument {
  public:
-  /// Strict RFC 8259 and UTF-8; of equal names in an object the last counts.
-  /// Errors: InvalidArgument, with the byte offset where there is one.
+  /// Strict RFC 8259 and UTF-8. Errors: InvalidArgument, with the byte offset or the name where there is one.
   static absl::StatusOr<JsonDocument> Parse(std::string_view text, const JsonLimits& limits = {});
 
   JsonDocument(JsonDocument&&) noexcept;

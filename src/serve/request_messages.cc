@@ -52,7 +52,7 @@ absl::Status ParseArguments(const Fields& function, json::object& out) {
     out["arguments"] = json::object();
     return absl::OkStatus();
   }
-  absl::StatusOr<JsonDocument> parsed = JsonDocument::Parse(text);
+  absl::StatusOr<JsonDocument> parsed = JsonDocument::Parse(text, {.names_repeat = true});  // A model wrote it.
   if (!parsed.ok() || !parsed->root().is_object())
     return function.Bad("arguments", "must be a string with a JSON object");
   out["arguments"] = json::value(parsed->root(), json::storage_ptr());

@@ -339,6 +339,20 @@ TEST(Json, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(message("[1]"), HasSubstr("must be a JSON object, not an array"));
 }
 
+TEST(Json, NamesThatComeTwiceAreRefusedByName) {
+  const auto message = [](std::string_view text) { return std::string(JsonDocument::Parse(text).status().message()); };
+  EXPECT_EQ(message(R"({"a":1,"b":{"c":[{"stop":1, "stop" :2}]}})"),
+            "the request body has the field 'stop' twice in one object");
+  EXPECT_THAT(message(R"({"seed":1,"\u0073eed":2})"), HasSubstr("'seed' twice")) << "the same name, spelled otherwise";
+  EXPECT_THAT(message(R"({"a\"":1,"a\"":2})"), HasSubstr("'a\"' twice"));
+  for (const char* good : {R"([{"a":1},{"a":2}])", R"({"a":{"a":{"a":1}}})", R"({"a":"b:\"c\":","d":"\\"})", R"([])"}) {
+    EXPECT_EQ(message(good), "") << good;
+  }
+  const absl::StatusOr<JsonDocument> repeated = JsonDocument::Parse(R"({"a":1,"a":2})", {.names_repeat = true});
+  ASSERT_TRUE(repeated.ok());
+  EXPECT_EQ(repeated->root().at("a").as_int64(), 2);
+}
+
 TEST(Json, InvalidUtf8IsCalledThat) {
   const auto message = [](const std::string& body) {
     return std::string(ParseChatRequest(body, kContext).status().message());

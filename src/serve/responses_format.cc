@@ -111,7 +111,7 @@ void ResponsesFormat::AddText(std::string_view text, std::string& out) {
               std::move(fields), out);
 }
 
-void ResponsesFormat::Close(std::string& out) {
+void ResponsesFormat::Close(std::string& out, std::string_view status) {
   if (open_ == Item::kNone) return;
   json::object fields = PlaceFields();
   if (open_ == Item::kCall) {
@@ -133,7 +133,7 @@ void ResponsesFormat::Close(std::string& out) {
     if (!field.is_string()) field = "";
     field.get_string().append(text_);
   }
-  json::object item = ItemObject("completed");
+  json::object item = ItemObject(status);
   AppendEvent("response.output_item.done", {{"output_index", output_.size()}, {"item", item}}, out);
   output_.push_back(std::move(item));
   open_ = Item::kNone;
@@ -160,7 +160,7 @@ void ResponsesFormat::Add(uint32_t /*choice*/, std::span<const OutputPart> parts
 }
 
 void ResponsesFormat::FinishChoice(uint32_t /*choice*/, const ChoiceEnd& end, std::string& out) {
-  Close(out);
+  Close(out, end.reason == engine::FinishReason::kLength ? "incomplete" : "completed");
   end_ = end;
 }
 

@@ -50,7 +50,8 @@ class ResponsesFormat final : public AnswerFormat {
   boost::json::object PartObject() const;
   void Open(Item item, const OutputPart& part, std::string& out);
   void AddText(std::string_view text, std::string& out);
-  void Close(std::string& out);
+  /// Ends the open item, if there is one.
+  void Close(std::string& out, std::string_view status = "completed");
   /// The finished response; it is kept from here on.
   boost::json::object Finish(const AnswerTotals& totals);
 

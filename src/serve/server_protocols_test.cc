@@ -176,7 +176,7 @@ TEST(Protocols, OllamaTellsOfTheModel) {
   }
   EXPECT_FALSE(json::parse(Get(port, "/api/version").body).at("version").as_string().empty());
   const json::value shown = json::parse(Post(port, "/api/show", R"({"model":"fake"})").body);
-  EXPECT_EQ(shown.at("capabilities").at(0).as_string(), "completion");
+  EXPECT_EQ(shown.at("capabilities"), json::array({"completion"})) << "its template knows no tools";
   EXPECT_EQ(Post(port, "/api/show", R"({"model":"other"})").status, 404);
 }
 
@@ -187,6 +187,7 @@ TEST(Protocols, ResponsesAreKeptToGoOnFrom) {
   const json::value first = json::parse(Post(port, "/v1/responses", kResponse).body);
   EXPECT_EQ(first.at("output").at(0).at("content").at(0).at("text").as_string(), expected);
   EXPECT_EQ(first.at("status").as_string(), "incomplete");
+  EXPECT_EQ(first.at("output").at(0).at("status").as_string(), "incomplete");
   EXPECT_EQ(first.at("incomplete_details").at("reason").as_string(), "max_output_tokens");
   const std::string id(first.at("id").as_string());
   EXPECT_EQ(json::parse(Get(port, "/v1/responses/" + id).body), first);
@@ -344,7 +345,12 @@ TEST(Protocols, EmbeddingsOfTextsAndTokens) {
   EXPECT_THAT(
       std::string(ErrorOf(Post(port, "/v1/embeddings", R"({"input":"a","dimensions":5})")).at("message").as_string()),
       HasSubstr("is 5, but vectors of this model have 4"));
-  EXPECT_EQ(Post(port, "/api/embed", R"({"input":"a","dimensions":4})").status, 200);
+  EXPECT_EQ(Post(port, "/api/embed", R"({"input":"a","dimensions":4,"truncate":true,"options":{"num_ctx":9}})").status,
+            200);
+  for (const char* bad : {R"({"input":"a","truncate":"yes"})", R"({"input":"a","options":[]})",
+                          R"({"input":"a","options":{"num_ctx":"big"}})"}) {
+    EXPECT_EQ(Post(port, "/api/embed", bad).status, 400) << bad;
+  }
   const std::string too_long = json::serialize(json::object{{"input", std::string(60'000, 'x')}});
   EXPECT_EQ(ErrorOf(Post(port, "/v1/embeddings", too_long)).at("code"), "context_length_exceeded");
 }
@@ -368,7 +374,11 @@ TEST(Protocols, TokensThereAndBack) {
   const json::value chat =
       json::parse(Post(port, "/tokenize", R"({"messages":[{"role":"user","content":"hello"}]})").body);
   EXPECT_GT(chat.at("count").as_int64(), 0);
-  for (const char* bad : {R"({})", R"({"content":5})", R"([])", R"({"prompt":null})"}) {
+  for (const char* bad :
+       {R"({})", R"({"content":5})", R"([])", R"({"prompt":null})", R"({"content":"a","add_special_tokens":1})",
+        R"({"prompt":"a","with_pieces":"no"})", R"({"content":"a","prompt":"b"})",
+        R"({"prompt":"a","return_token_strs":true})", R"({"content":"a","content":"b"})",
+        R"({"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":5})"}) {
     EXPECT_EQ(Post(port, "/tokenize", bad).status, 400) << bad;
   }
   for (const char* bad : {R"({})", R"({"tokens":5})", R"({"tokens":[-1]})", R"({"tokens":[99999999]})"}) {

@@ -38,6 +38,29 @@ json::array IdsOf(const std::vector<TokenId>& tokens) {
   return ids;
 }
 
+/// What says what is to be encoded: one of these.
+constexpr std::string_view kTexts[] = {"content", "prompt", "messages"};
+/// Fields of any shape, so that a wrong type is told whatever it stands beside.
+constexpr std::string_view kTruths[] = {"add_special",           "parse_special",      "with_pieces",
+                                        "add_generation_prompt", "add_special_tokens", "return_token_strs",
+                                        "continue_final_message"};
+
+absl::Status CheckFields(const Fields& body) {
+  std::string_view given;
+  for (const std::string_view key : kTexts) {
+    if (body.Find(key) == nullptr) continue;
+    if (!given.empty()) return body.Bad(key, Cat("cannot be combined with '", given, "'"));
+    given = key;
+  }
+  for (const std::string_view key : kTruths) {
+    bool wanted = false;
+    KVIST_RETURN_IF_ERROR(body.Read(key, wanted));
+    const bool unsupported = key == "return_token_strs" || key == "continue_final_message";
+    if (wanted && unsupported) return body.Bad(key, "is not supported");
+  }
+  return absl::OkStatus();
+}
+
 /// llama.cpp's shape.
 absl::StatusOr<std::string> TokenizeContent(const Tokenizer& tokenizer, const Fields& body) {
   std::string content;
@@ -72,6 +95,8 @@ absl::StatusOr<std::string> TokenizeChat(const ServedModel& model, const Fields&
   OutputWish wish;  // A forced call changes what may follow the prompt, not the prompt.
   KVIST_RETURN_IF_ERROR(internal::ReadTools(body, inputs.tools, wish));
   KVIST_RETURN_IF_ERROR(body.Read("add_generation_prompt", inputs.add_generation_prompt));
+  KVIST_ASSIGN_OR_RETURN(const json::object* extra, body.ReadObject("chat_template_kwargs"));
+  if (extra != nullptr) inputs.extra = json::object(*extra, json::storage_ptr());
   const absl::StatusOr<MarkedPrompt> prompt = model.encode_chat(std::move(inputs), {});
   if (!prompt.ok()) {
     return BadParam("messages", Cat("the model's chat template refused the messages: ", prompt.status().message()));
@@ -86,6 +111,7 @@ absl::StatusOr<std::string> TokenizeBody(const ServedModel& model, std::string_v
   KVIST_ASSIGN_OR_RETURN(const json::object* root, internal::RootObject(document));
   const Fields body(*root, "");
   KVIST_RETURN_IF_ERROR(internal::ReadModel(body, model.id));
+  KVIST_RETURN_IF_ERROR(CheckFields(body));
   if (body.Find("content") != nullptr) return TokenizeContent(*model.tokenizer, body);
   if (body.Find("messages") != nullptr) return TokenizeChat(model, body, now_unix_s);
   if (body.Find("prompt") == nullptr) return body.Bad("content", "is missing, and so are 'prompt' and 'messages'");
