@@ -1,12 +1,14 @@
 #!/usr/bin/env node
 // What llama.cpp's server gives for the same: a slot's keys and values saved to a file, and restored after a restart
-// when its client asks for that. Time to the first token of a long prompt, computed and restored. Starts the server
-// itself. Prints one line of JSON.
+// when its client asks for that. Time to the first token of a long prompt, computed and restored; the file comes from
+// the drive, not from the page cache. Starts the server itself. Prints one line of JSON.
 //
 //   node bench/tiers/peer_slots.mjs LLAMA_SERVER MODEL --folder DIR [--tokens 8193] [--threads 2] [--vocab 32000]
+//        [--port 18917]
 
-import {spawn} from "node:child_process";
-import {once} from "node:events";
+import {execFileSync, spawn} from "node:child_process";
+import {mkdirSync} from "node:fs";
+import path from "node:path";
 import {parseArgs} from "node:util";
 import {pseudoText} from "../client.mjs";
 import {stop} from "./server.mjs";
@@ -19,13 +21,19 @@ const {values, positionals} = parseArgs({allowPositionals: true, options: {
     port: {type: "string", default: "18917"}
 }});
 const [binary, model] = positionals;
+if (model === undefined || values.folder === undefined) throw new Error("give llama-server, a model and --folder");
+mkdirSync(values.folder, {recursive: true});  // The server wants it to be there.
+const file = "slot.bin";
 const tokens = Number(values.tokens), url = `http://127.0.0.1:${values.port}`;
 
 async function open() {
-    const server = spawn(binary, ["-m", model, "-c", tokens + 1024, "-t", values.threads, "-np", "1", "-fa", "on", "--port", values.port, "--slot-save-path",
-        values.folder, "--no-webui"].map(String), {stdio: "ignore"});
+    // One slot, and no second place in memory where a prompt could be kept.
+    const server = spawn(binary, ["-m", model, "-c", tokens + 1024, "-t", values.threads, "-tb", values.threads, "-np", 1, "-fa", "on", "--cache-ram", 0,
+        "--host", "127.0.0.1", "--port", values.port, "--slot-save-path", values.folder, "--no-webui"].map(String), {stdio: ["ignore", "ignore", "pipe"]});
+    let log = "";
+    server.stderr.on("data", (bytes) => { log = (log + bytes).slice(-2000); });
     while (!(await fetch(`${url}/health`).catch(() => null))?.ok) {
-        if (server.exitCode !== null) throw new Error("the server did not start");
+        if (server.exitCode !== null) throw new Error(`the server did not start: ${log}`);
         await new Promise((resolve) => setTimeout(resolve, 100));
     }
     return {server};
@@ -43,12 +51,14 @@ const ask = (seed, count) => post("/completion", {prompt: pseudoText(count, seed
 
 let running = await open();
 const computed = await ask(1, tokens);
-const saved = await post("/slots/0?action=save", {filename: "slot.bin"});
+const saved = await post("/slots/0?action=save", {filename: file});
 await stop(running);
+execFileSync("sync", [path.join(values.folder, file)]);
+execFileSync("dd", [`if=${path.join(values.folder, file)}`, "iflag=nocache", "count=0", "status=none"]);  // Out of the page cache.
 
 running = await open();
 await ask(99, 64);  // Pages of the program and of weights.
-const restored = await post("/slots/0?action=restore", {filename: "slot.bin"});
+const restored = await post("/slots/0?action=restore", {filename: file});
 const again = await ask(1, tokens);
 await stop(running);
 console.log(JSON.stringify({tokens, computed_ms: computed.ms, save_ms: saved.ms, saved_bytes: saved.answer.n_written, restore_ms: restored.ms, answer_ms: again.ms,
