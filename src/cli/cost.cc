@@ -27,6 +27,8 @@
 namespace kvist::cli {
 namespace {
 
+constexpr double kGiBHour = 1024.0 * 1024 * 1024 * 3600;
+
 struct CostFlags {
   std::string usage_db, prices, tenants, article, from, to, group_by = "tenant", tenant;
   double below = std::numeric_limits<double>::quiet_NaN();
@@ -103,8 +105,8 @@ lab::Table UsageTable(const serve::UsageQuery& query, const std::vector<serve::U
   for (const auto& [group, name] : names) {
     if (has(group)) table.head.emplace_back(name.first);
   }
-  for (const char* column :
-       {"requests", "prompt", "cached", "generated", "step s", "cost", "revenue", "margin", "cost/query"}) {
+  for (const char* column : {"requests", "prompt", "cached", "generated", "step s", "cold GiB h", "drive GiB h", "cost",
+                             "revenue", "margin", "cost/query"}) {
     table.head.emplace_back(column);
   }
   for (const serve::UsageSum& sum : sums) {
@@ -118,6 +120,9 @@ lab::Table UsageTable(const serve::UsageQuery& query, const std::vector<serve::U
       cells.push_back(std::to_string(count));
     }
     cells.push_back(fmt::format("{:.3f}", totals.step_share_s));
+    for (const double byte_s : {totals.kv_cold_byte_s, totals.kv_drive_byte_s}) {
+      cells.push_back(fmt::format("{:.3f}", byte_s / kGiBHour));
+    }
     const std::optional<serve::Money> money = serve::MoneyOf(sum, prices);
     if (money) {
       cells.push_back(fmt::format("{:.6f} {}", money->cost, money->currency));

@@ -38,7 +38,7 @@ Engine::Engine(step::Executor& executor, kv::KvMemory& memory, sched::SchedulerP
 Engine::~Engine() {
   Stop(/*drain=*/false);
   while (in_flight_) RunOnce();  // A step of an engine that was never started on a thread.
-  if (tiers_) tiers_->Close(clock_);
+  CloseTiers();
   executor_.SetWake(nullptr);
 }
 
@@ -389,7 +389,7 @@ void Engine::Loop() {
     }
     woken_ = false;
   }
-  if (tiers_) tiers_->Close(clock_);
+  CloseTiers();
   PublishStats();
 }
 

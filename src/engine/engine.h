@@ -136,6 +136,9 @@ class Engine {
 
   void Call(std::function<void()> call);
   void AdvanceMeters();
+  bool MetersTiers() const;
+  void TellHoldings(TimeNs now);
+  void CloseTiers();
   void KeepQuotas();
   Holding& HoldingOf(TenantId tenant);
   absl::Status CheckQuota(Request& request, uint32_t live);
@@ -223,7 +226,8 @@ class Engine {
   double output_tokens_mean_ = 0;           ///< Of requests that ended, of late; 0 = none has.
   absl::flat_hash_map<TenantId, Holding> holdings_;  ///< Made anew for each step.
   TimeNs tier_figures_due_{0};
-  TimeNs meters_due_{0};  ///< When running requests' meters are next brought up to date.
+  TimeNs meters_due_{0};    ///< When running requests' meters are next brought up to date.
+  TimeNs holdings_due_{0};  ///< When the book next hears of what tiers hold.
 
   mutable std::mutex mutex_;  ///< Guards what follows, but thread_.
   std::condition_variable wake_;

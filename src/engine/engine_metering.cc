@@ -4,23 +4,48 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "engine/engine_tier.h"
 
 namespace kvist::engine {
 namespace {
 
 /// Meters in memory that outlives the process are this old at most when it dies.
 constexpr int64_t kMetersEveryNs = 1'000'000'000;
+/// The book hears of tiers this often, also while nothing runs.
+constexpr int64_t kHoldingsEveryNs = 10'000'000'000;
 
 }  // namespace
 
 void Engine::AdvanceMeters() {
   const TimeNs now = clock_.Now();
   memory_.Advance(now);
+  if (tiers_) tiers_->Advance(now);
+  if (MetersTiers() && now >= holdings_due_) TellHoldings(now);
   if (now < meters_due_) return;
   meters_due_ = now + kMetersEveryNs;
   for (const auto& request : running_) {
     request->meter->kv_hot_block_ns = request->held_before_block_ns + memory_.HeldBlockNs(request->id);
   }
+}
+
+/// Whether somebody is to hear of what tiers hold.
+bool Engine::MetersTiers() const {
+  return tiers_ != nullptr && book_ != nullptr && !tiers_->closed();
+}
+
+void Engine::TellHoldings(TimeNs now) {
+  holdings_due_ = now + kHoldingsEveryNs;
+  book_->TakeHoldings(tiers_->Holdings());
+}
+
+/// The end of what tiers do, which takes time of its own.
+void Engine::CloseTiers() {
+  if (tiers_ == nullptr || tiers_->closed()) return;
+  const bool meters = MetersTiers();
+  tiers_->Advance(clock_.Now());
+  tiers_->Close(clock_);
+  tiers_->Advance(clock_.Now());
+  if (meters) TellHoldings(clock_.Now());
 }
 
 /// The request has room within its tenant's quota, for what its pins leave of it; bounds its output.

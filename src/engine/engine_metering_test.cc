@@ -6,6 +6,7 @@
 
 #include "base/prng.h"
 #include "engine/engine_testutil.h"
+#include "kv/tier/sim_disk.h"
 
 namespace kvist::engine {
 namespace {
@@ -23,10 +24,16 @@ class Book final : public MeterBook {
     cancelled_ += reason == FinishReason::kCancelled ? 1 : 0;
   }
 
+  void TakeHoldings(std::span<const kv::TierHolding> holdings) override {
+    holdings_.assign(holdings.begin(), holdings.end());
+    ++told_;
+  }
+
   size_t places_ = SIZE_MAX;
   std::deque<Meter> meters_;
   std::vector<TenantId> tenants_;
-  size_t closed_ = 0, cancelled_ = 0;
+  size_t closed_ = 0, cancelled_ = 0, told_ = 0;
+  std::vector<kv::TierHolding> holdings_;
 };
 
 void ExpectSums(Bench& bench, const Book& book) {
@@ -92,6 +99,50 @@ TEST(EngineMetering, SharedBlocksAreSplitEvenly) {
     EXPECT_LT(book.meters_[i].kv_hot_block_ns, whole * 0.35) << i;
   }
   ExpectSums(bench, book);
+}
+
+TEST(EngineMetering, WhatTiersHoldIsToldByTenantAlsoWhileNothingRunsAndAtTheEnd) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  VirtualClock clock;
+  kv::SimDrive drive(1);
+  Book book;
+  double drive_byte_ns = 0;
+  {
+    Bench bench({.frames = 48, .clock = &clock, .disk = drive.Open(), .cold_blocks = 128});
+    bench.engine().SetMeterBook(&book);
+    EXPECT_LE(bench.engine().NextDeadline(), clock.Now());
+    for (uint32_t tenant = 1; tenant <= 2; ++tenant) {
+      GenerationRequest request = Greedy(320 * tenant, tenant, 1);
+      request.tenant_key = request.cache_namespace = tenant;
+      bench.Solo(request);
+    }
+    const kv::StoreIndex& index = bench.drive().store().index();
+    const double record_bytes = static_cast<double>(index.live_bytes()) / static_cast<double>(index.size());
+    ASSERT_EQ(index.size(), 60u);
+    EXPECT_EQ(bench.engine().NextDeadline(), TimeNs{10 * kSecond});
+    clock.AdvanceTo(TimeNs{10 * kSecond});
+    EXPECT_FALSE(bench.engine().RunOnce());
+    const auto told = [&](std::string_view tier, uint32_t owner) {
+      double byte_ns = 0;
+      for (const kv::TierHolding& holding : book.holdings_) {
+        if (holding.tier == tier && holding.owner == TenantId{owner}) byte_ns += holding.byte_ns;
+      }
+      return byte_ns;
+    };
+    EXPECT_DOUBLE_EQ(told("drive", 1), 20 * record_bytes * 10 * kSecond);
+    EXPECT_DOUBLE_EQ(told("drive", 2), 40 * record_bytes * 10 * kSecond);
+    const double cold = told("cold_memory", 1) + told("cold_memory", 2);
+    EXPECT_DOUBLE_EQ(cold, static_cast<double>(bench.engine().Stats().tier_figures.front().bytes) * 10 * kSecond);
+    EXPECT_GT(cold, 0);
+    const size_t times = book.told_;
+    clock.AdvanceTo(TimeNs{13 * kSecond});
+    bench.engine().RunOnce();
+    EXPECT_EQ(book.told_, times);
+    drive_byte_ns = 60 * record_bytes * 13 * kSecond;
+  }
+  double told = 0;
+  for (const kv::TierHolding& holding : book.holdings_) told += holding.tier == "drive" ? holding.byte_ns : 0;
+  EXPECT_DOUBLE_EQ(told, drive_byte_ns) << "the rest at the end";
 }
 
 TEST(EngineMetering, NobodyIsServedWithoutAMeter) {

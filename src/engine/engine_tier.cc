@@ -116,7 +116,8 @@ bool TierMover::Start(Request& request, const Stored& stored, TimeNs now) {
   loads_[ticket] = {.sequence = id,
                     .request = request.id,
                     .tokens = std::vector(tokens.begin(), tokens.end()),
-                    .blocks = stored.run.blocks,
+                    .ids = stored.ids,
+                    .usable = stored.run.blocks,
                     .since = now};
   loading_ += stored.run.blocks;
   ++stats_.fetches;
@@ -130,9 +131,9 @@ void TierMover::FinishLoad(const kv::ColdNews::Load& news, TimeNs now) {
   const auto it = loads_.find(news.ticket);
   KVIST_CHECK(it != loads_.end());
   const Load& load = it->second;
-  const uint32_t blocks = news.missing.empty() ? load.blocks : news.missing.front();
+  const uint32_t blocks = news.missing.empty() ? load.usable : std::min(load.usable, news.missing.front());
   memory_.EndLoad(load.sequence, load.tokens, blocks, now);
-  loading_ -= load.blocks;
+  loading_ -= load.blocks();
   stats_.restored_blocks += blocks;
   stats_.fetch_ns += std::max<int64_t>(now - load.since, 0);
   fetched_.push_back({load.request, blocks});
@@ -151,8 +152,24 @@ bool TierMover::Take(const kv::ColdNews& news, TimeNs now) {
   return !news.loads.empty() || !news.stores.empty();
 }
 
+/// What is to be forgotten is hot memory's alone, which knows when.
+void TierMover::ForgetBelow() {
+  std::vector<kv::ContentId> ids = memory_.TakeForgotten();
+  if (ids.empty()) return;
+  cold_.Forget(ids);
+  std::ranges::sort(ids, {}, &kv::ContentId::low);
+  const auto is_forgotten = [&](const kv::ContentId& id) {
+    return std::ranges::binary_search(ids, id.low, {}, &kv::ContentId::low);
+  };
+  for (auto& [ticket, load] : loads_) {  // Those that it has not got yet it may still bring.
+    const auto end = load.ids.begin() + load.usable;
+    load.usable = static_cast<uint32_t>(std::find_if(load.ids.begin(), end, is_forgotten) - load.ids.begin());
+  }
+}
+
 bool TierMover::Turn(TimeNs now) {
   if (closed_) return false;
+  ForgetBelow();
   news_ = {};
   cold_.Poll(now, news_);
   const bool taken = Take(news_, now);
@@ -221,8 +238,11 @@ void TierMover::TextEnds(const Request& request, TimeNs now) {
   if (!admission_.at_once() || !cold_.IsWriting()) return;
   std::vector<kv::KvMemory::Storable> blocks;
   memory_.AppendText(request.id, blocks);
+  // Memory learns of this request's wishes as it ends.
+  const std::vector<kv::BlockWish> wishes = kv::WishesPerBlock(request.input.retain, memory_.Live(request.id));
   std::vector<Move> moves;
   for (const kv::KvMemory::Storable& block : blocks) {
+    if (wishes[block.facts.text_begin / kv::kBlockTokens].forget) continue;
     if (!cold_.PlacesFor(block.facts.id).drive) continue;
     ++stats_.judged_blocks;
     if (!admission_.Admit(memory_.UsesOf(block.frame, options_.frame_bytes))) continue;
@@ -265,6 +285,7 @@ void TierMover::Store(std::vector<Move>& moves, TimeNs now) {
 
 void TierMover::Close(const Clock& clock) {
   if (closed_) return;
+  ForgetBelow();
   const TimeNs end = clock.Now() + options_.stop_ns;
   const auto wait = [&] {
     news_ = {};

@@ -61,14 +61,21 @@ class TierMover {
 
   const TierStats& stats() const { return stats_; }
   std::vector<kv::TierFigures> Figures() const { return cold_.Figures(); }
+  /// Time goes on for what tiers hold.
+  void Advance(TimeNs now) { cold_.Advance(now); }
+  std::vector<kv::TierHolding> Holdings() const { return cold_.Holdings(); }
+  bool closed() const { return closed_; }
 
  private:
   struct Load {
     RequestId sequence;  ///< In KvMemory.
     RequestId request;   ///< May have ended since.
     std::vector<TokenId> tokens;
-    uint32_t blocks = 0;
+    std::vector<kv::ContentId> ids;  ///< Of the blocks that are read.
+    uint32_t usable = 0;             ///< Of these, before the first that was to be forgotten since.
     TimeNs since{0};
+
+    uint32_t blocks() const { return static_cast<uint32_t>(ids.size()); }
   };
 
   struct Stored {
@@ -82,6 +89,7 @@ class TierMover {
   bool Start(Request& request, const Stored& stored, TimeNs now);
   void FinishLoad(const kv::ColdNews::Load& news, TimeNs now);
   bool Take(const kv::ColdNews& news, TimeNs now);
+  void ForgetBelow();
   uint32_t StoringRoom() const;
   bool StoreAhead(TimeNs now);
   /// A block, and where it goes.

@@ -304,6 +304,89 @@ TEST(EngineTier, Int8ColdMemoryIsNearAndItsFramesAddUp) {
   bench.ExpectNoLeak();
 }
 
+/// The real clock, which may be put forward.
+class ShiftedClock final : public Clock {
+ public:
+  TimeNs Now() const override { return real_.Now() + shift_ns_; }
+  void Pass(int64_t ns) { shift_ns_ += ns; }
+
+ private:
+  RealClock real_;
+  int64_t shift_ns_ = 0;
+};
+
+constexpr int64_t kMinuteNs = 60'000'000'000;
+
+GenerationRequest ForgottenIn(GenerationRequest request, int64_t ns, uint32_t begin = 0, uint32_t end = kv::kToTheEnd) {
+  request.retain = {{.begin = begin, .end = end, .for_ns = ns, .forget = true}};
+  return request;
+}
+
+TEST(EngineTier, WhatIsToBeForgottenNeverLeavesHotMemory) {
+  for (const std::string_view admission : {"through", "all", "a5"}) {
+    kv::SimDrive drive(14);
+    ShiftedClock clock;
+    const GenerationRequest request = Greedy(400, 16);
+    {
+      Bench bench({.frames = 48, .clock = &clock, .disk = drive.Open(), .cold_blocks = 128, .admission = admission});
+      bench.Solo(ForgottenIn(request, kMinuteNs));
+      EXPECT_EQ(bench.drive().Figures().front().stored_blocks, 0u) << admission;
+      EXPECT_EQ(bench.Solo(request).usage.cached_tokens, 399u) << "until then it is in memory";
+      for (uint64_t i = 0; i < 3; ++i) bench.Solo(Greedy(700, 40 + i));  // It has to go.
+      EXPECT_EQ(bench.Solo(request).trace->restored_tokens, 0u) << admission;
+      bench.Solo(ForgottenIn(request, kMinuteNs));
+      bench.engine().Start();
+      bench.engine().Stop(/*drain=*/true);
+    }
+    Bench bench({.clock = &clock, .disk = drive.Open()});
+    EXPECT_EQ(bench.Solo(request).usage.cached_tokens, 0u) << "no restart brings it back: " << admission;
+  }
+}
+
+TEST(EngineTier, WhatTiersHadOfATextThatIsToBeForgottenIsGone) {
+  kv::SimDrive drive(15);
+  ShiftedClock clock;
+  const GenerationRequest request = Greedy(400, 17), other = Greedy(300, 18);
+  const std::vector<TokenId> expected = Expected(request);
+  {
+    Bench bench({.frames = 48, .clock = &clock, .disk = drive.Open(), .cold_blocks = 128});
+    bench.Solo(request);
+    bench.Solo(other);
+    bench.Solo(Greedy(740, 19));  // Now both are in cold memory as well.
+    ASSERT_GE(bench.engine().Stats().tier_figures.front().blocks, 40u);
+    const Answer again = bench.Solo(ForgottenIn(request, kMinuteNs));
+    EXPECT_EQ(again.tokens, expected);
+    EXPECT_EQ(again.usage.cached_tokens, 384u);
+    bench.Finish();
+    EXPECT_EQ(bench.drive().Figures().front().forgotten_blocks, 25u);  // With one of the answer.
+    clock.Pass(kMinuteNs);
+    bench.Finish();
+    const Answer after = bench.Solo(request);
+    EXPECT_EQ(after.tokens, expected);
+    EXPECT_EQ(after.usage.cached_tokens, 0u);
+    EXPECT_EQ(bench.Solo(other).usage.cached_tokens, 288u) << "others stay";
+    bench.ExpectNoLeak();
+    drive.faults.crash_after = drive.operations();
+  }
+  drive.Crash(/*power=*/true);
+  Bench bench({.clock = &clock, .disk = drive.Open()});
+  EXPECT_EQ(bench.Solo(other).usage.cached_tokens, 288u);
+}
+
+TEST(EngineTier, OfATextInPartForgottenTheBeginningAloneComesBack) {
+  kv::SimDrive drive(16);
+  ShiftedClock clock;
+  const GenerationRequest request = Greedy(400, 20);
+  Bench bench({.clock = &clock, .disk = drive.Open(), .cold_blocks = 128});
+  bench.Solo(ForgottenIn(request, kMinuteNs, 160, 200));
+  bench.Finish();
+  clock.Pass(kMinuteNs);
+  bench.Finish();
+  const Answer answer = bench.Solo(request);
+  EXPECT_EQ(answer.usage.cached_tokens, 160u);
+  EXPECT_EQ(answer.tokens, Expected(request));
+}
+
 /// Two conversations of several turns and some single questions on a small pool, with restarts in between, on a drive
 /// that does what it likes: answers are those of a server without any memory.
 void Torment(uint64_t seed) {

@@ -63,7 +63,8 @@ bool Engine::HeldByTier(Request& request, uint32_t frames_left, TimeNs now) {
 }
 
 TimeNs Engine::NextDeadline() const {
-  return std::min(memory_.NextExpiry(), tiers_ ? tiers_->NextTurn(clock_.Now()) : kTimeNever);
+  const TimeNs turn = tiers_ ? tiers_->NextTurn(clock_.Now()) : kTimeNever;
+  return std::min({memory_.NextExpiry(), turn, MetersTiers() ? holdings_due_ : kTimeNever});
 }
 
 }  // namespace kvist::engine

@@ -6,8 +6,10 @@
 /// requests hold is split evenly between them (kv/hold_ledger.h). Non-goals: tenants, money, databases (serve/).
 
 #include <cstdint>
+#include <span>
 
 #include "engine/generation.h"
+#include "kv/cold_blocks.h"
 
 namespace kvist::engine {
 
@@ -35,6 +37,9 @@ class MeterBook {
   virtual Meter* Open(RequestId id, const GenerationRequest& request) = 0;
   /// The request is over, and its meter complete and the book's.
   virtual void Close(Meter* meter, FinishReason reason) = 0;
+  /// What blocks on the tiers below memory take, and have taken since the start. Every ten seconds, and when the engine
+  /// has stopped.
+  virtual void TakeHoldings(std::span<const kv::TierHolding> holdings) = 0;
 };
 
 }  // namespace kvist::engine

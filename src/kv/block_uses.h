@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -54,6 +55,11 @@ class BlockUses {
             .resident_since = entry.resident_since,
             .now = now,
             .bytes = bytes};
+  }
+  /// What a frame holds, where that is counted.
+  std::optional<ContentId> IdOf(FrameId frame) const {
+    if (!Counts(frame) || !entries_[frame.value].known) return std::nullopt;
+    return entries_[frame.value].id;
   }
   /// Whether it was decided about, until it is used again.
   bool IsJudged(FrameId frame) const { return !entries_[frame.value].known || entries_[frame.value].judged; }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -59,6 +60,8 @@ struct ColdNews {
   std::vector<ColdTicket> stores;  ///< That are done, whether or not all blocks are stored.
 };
 
+inline constexpr std::string_view kColdMemoryTier = "cold_memory", kDriveTier = "drive";
+
 /// A tier as people see it. Totals since it was opened.
 struct TierFigures {
   std::string name;
@@ -72,8 +75,17 @@ struct TierFigures {
   uint64_t stored_blocks = 0, stored_bytes = 0;
   uint64_t refused_blocks = 0;  ///< Offered, and not stored.
   uint64_t evicted_blocks = 0;
-  uint64_t faults = 0;  ///< Wrong bytes, and errors of the drive.
+  uint64_t forgotten_blocks = 0;  ///< Removed because somebody wished that (Forget, a purge).
+  uint64_t faults = 0;            ///< Wrong bytes, and errors of the drive.
   uint64_t drive_read_bytes = 0, drive_written_bytes = 0;
+};
+
+/// What blocks of one owner take of a tier.
+struct TierHolding {
+  std::string_view tier;  ///< kColdMemoryTier, kDriveTier
+  TenantId owner;         ///< As ColdWrite says; 0 = nobody.
+  uint64_t bytes = 0;     ///< Now.
+  double byte_ns = 0;     ///< Bytes times the time that they were there, since the tier was opened.
 };
 
 class ColdBlocks {
@@ -106,8 +118,17 @@ class ColdBlocks {
   ///              no
   virtual void Close(const std::function<bool()>& keep) = 0;
 
+  /// Nobody finds these blocks any more, nor after a restart; those that are being written go as soon as they are. A
+  /// load that has begun may still bring them. May wait for a drive that has some of them.
+  virtual void Forget(std::span<const ContentId> ids) = 0;
+
   /// Fastest tier first.
   virtual std::vector<TierFigures> Figures() const = 0;
+
+  /// Time goes on for what is held; between two calls everything counts as done at the first.
+  virtual void Advance(TimeNs now) = 0;
+  /// Whose blocks take how much, of the tiers that this process writes to.
+  virtual std::vector<TierHolding> Holdings() const = 0;
 };
 
 }  // namespace kvist::kv

@@ -137,6 +137,12 @@ bool KvMemory::StartOn(Sequence& sequence, std::span<const TokenId> tokens, cons
   const NodeId root = sequence.anchor;
   PrefixMatch match = FindUsable(root, {tokens, sequence.ops}, Find::kPartOfBlockToo);
   if (like != nullptr) ExtendByOpenBlock(*like, root, {tokens, sequence.ops}, match);
+  return Hold(sequence, match, tokens);
+}
+
+/// As StartOn, of a match whose path was just found.
+bool KvMemory::Hold(Sequence& sequence, const PrefixMatch& match, std::span<const TokenId> tokens) {
+  const NodeId root = sequence.anchor;
   sequence.live = LiveText::After(match.tokens + match.partial_tokens, sequence.ops);
   const auto visit = [&](const auto& with_frame) {
     uint32_t begin = 0;
@@ -247,12 +253,15 @@ double KvMemory::Release(FrameId frame) {
 }
 
 /// What goes with the frame is free then and in `evicted_`; the frame itself is the caller's.
-void KvMemory::EvictFromTree(FrameId frame) {
+/// @param forgotten  lower tiers are told of all that goes
+void KvMemory::EvictFromTree(FrameId frame, bool forgotten) {
+  if (forgotten) TellForgotten(frame);
   evicted_.clear();
   tree_.Evict(frame, evicted_);
   book_.Erase(frame);
   uses_.Leave(frame);
   for (const FrameId other : evicted_) {
+    if (forgotten) TellForgotten(other);
     book_.Erase(other);
     uses_.Leave(other);
     // Else who copies from it, or moves it, frees it.
@@ -314,7 +323,10 @@ FrameId KvMemory::Publish(Sequence& sequence, uint32_t block_begin) {
     if (pool_.state(*published.superseded) == FrameState::kCached) pool_.Forget(*published.superseded);
   }
   const bool full = sequence.open_tokens.size() == kBlockTokens;
-  if (full && published.frame == own) uses_.Arrive(own, *tree_.ContentIdOf(own), Now());
+  if (full && published.frame == own) {
+    uses_.Arrive(own, *tree_.ContentIdOf(own), Now());
+    if (IsToBeForgotten(own)) TellForgotten(own);
+  }
   if (published.span == sequence.tail && published.block == block) return published.covered_by;
   // Another sequence computed the same block first. Equal histories give equal bits, so one copy is enough.
   spans_.Redirect(sequence.tail, block, published.span, published.block);

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -207,7 +208,8 @@ class KvMemory {
   /// The first `blocks` of the frames hold what they should, and are cached from now on. @param tokens  as before
   void EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t blocks, TimeNs now);
 
-  /// A cached full block whose bytes may be copied elsewhere.
+  /// A cached full block whose bytes may be copied elsewhere: none that is to be forgotten, as nobody would remember
+  /// that there.
   struct Storable {
     FrameId frame;
     PrefixTree::BlockFacts facts;  ///< Its tokens until something changes.
@@ -225,6 +227,9 @@ class KvMemory {
   /// Until EndStore nobody gets the frame for something else. REQUIRES: of a Storable.
   void BeginStore(FrameId frame) { pool_.BeginStoring(frame); }
   void EndStore(FrameId frame);
+  /// Names of blocks that lower tiers must not have any more, since the last call: they are to be forgotten at some
+  /// time, or were just now. Told where uses are counted.
+  std::vector<ContentId> TakeForgotten() { return std::exchange(forgotten_, {}); }
 
   const SpanTable& spans() const { return spans_; }
   const PrefixTree& tree() const { return tree_; }
@@ -290,6 +295,7 @@ class KvMemory {
   PrefixMatch FindUsable(NodeId root, const TextKey& text, Find find);
   void ExtendByOpenBlock(const Sequence& like, NodeId root, const TextKey& text, PrefixMatch& match) const;
   bool StartOn(Sequence& sequence, std::span<const TokenId> tokens, const Sequence* like);
+  bool Hold(Sequence& sequence, const PrefixMatch& match, std::span<const TokenId> tokens);
   bool CopyPartial(Sequence& sequence, const PrefixMatch& match, std::span<const TokenId> tokens);
   void EndCopy(Sequence& sequence);
   void Seal(Sequence& sequence);
@@ -301,7 +307,9 @@ class KvMemory {
   void RetainLow(TimeNs now, std::span<const BlockWish> wishes);
   void Settle(FrameId frame, TimeNs now);
   void SetClass(FrameId frame, Retention retention);
-  void EvictFromTree(FrameId frame);
+  void EvictFromTree(FrameId frame, bool forgotten = false);
+  bool IsToBeForgotten(FrameId frame) const { return book_.ForgottenAt(frame) != kTimeNever; }
+  void TellForgotten(FrameId frame);
   void ForgetDoomed();
   FrameId FrameAt(const Sequence& sequence, uint32_t text_block) const;
   /// Calls with each frame that the sequence references, deepest first.
@@ -318,7 +326,8 @@ class KvMemory {
   BlockUses uses_;
   std::vector<PathStep> path_;
   std::vector<FrameId> evicted_, due_;
-  std::vector<FrameId> doomed_;  ///< To be forgotten as soon as nobody references them; some may no longer be.
+  std::vector<FrameId> doomed_;       ///< To be forgotten as soon as nobody references them; some may no longer be.
+  std::vector<ContentId> forgotten_;  ///< Until lower tiers are told.
   std::vector<PrefixTree::PathBlock> text_path_;  ///< Of the sequence that ends.
   std::optional<SplitBlocks> split_;
   std::vector<Move> moves_;       ///< Under way; each holds its spans and references both sides.

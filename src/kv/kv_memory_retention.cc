@@ -61,6 +61,7 @@ void KvMemory::RetainHigher(const Farewell& farewell, std::span<const BlockWish>
     if (wish.high_ns > 0) book_.Raise(block->frame, Retention::kHigh, After(now, wish.high_ns));
     if (wish.end_ns != BlockWish::kNone) book_.SetEnd(block->frame, After(now, wish.end_ns), wish.forget);
     Settle(block->frame, now);
+    if (wish.forget && IsToBeForgotten(block->frame)) TellForgotten(block->frame);
   }
 }
 
@@ -90,12 +91,19 @@ void KvMemory::Expire(TimeNs now) {
   ForgetDoomed();
 }
 
+void KvMemory::TellForgotten(FrameId frame) {
+  if (!uses_.enabled()) return;  // Nobody asks.
+  std::optional<ContentId> id = tree_.ContentIdOf(frame);
+  if (!id) id = uses_.IdOf(frame);  // It has just left the tree.
+  if (id) forgotten_.push_back(*id);
+}
+
 /// Frees what is to be forgotten and referenced by nobody.
 void KvMemory::ForgetDoomed() {
   std::erase_if(doomed_, [&](FrameId frame) {
     if (!book_.IsDoomed(frame)) return true;
     if (pool_.state(frame) != FrameState::kCached) return false;
-    EvictFromTree(frame);
+    EvictFromTree(frame, /*forgotten=*/true);
     pool_.Forget(frame);
     stats_.forgotten_blocks += 1 + evicted_.size();
     return true;

@@ -22,11 +22,10 @@ bool KvMemory::BeginLoad(RequestId id, uint64_t cache_namespace, std::span<const
   KVIST_CHECK(options_.reuse && tokens.size() % kBlockTokens == 0);
   Sequence& sequence = OpenSequence(id, cache_namespace, ops);
   sequence.tail = spans_.Open(/*writer=*/{}, source);
-  const uint32_t cached = FindUsable(sequence.anchor, {tokens, ops}, Find::kWholeBlocks).tokens;
-  StartOn(sequence, tokens.first(cached), nullptr);
-  KVIST_CHECK(sequence.live.tokens() == cached);  // What is read goes behind it.
+  // What is read goes behind whole blocks.
+  Hold(sequence, FindUsable(sequence.anchor, {tokens, ops}, Find::kWholeBlocks), tokens);
   PlacePieces(sequence);
-  const uint32_t blocks = BlocksFor(tokens.size() - cached);
+  const uint32_t blocks = BlocksFor(tokens.size() - sequence.live.tokens());
   if (blocks == 0 || blocks > AvailableFrames()) {
     End(id);
     return false;
@@ -56,6 +55,7 @@ void KvMemory::EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t b
 
 void KvMemory::AppendStorable(FrameId frame, std::vector<Storable>& out) const {
   if (frame == kNoFrame || IsPageTable(frame) || !tree_.Contains(frame) || pool_.InTransfer(frame)) return;
+  if (IsToBeForgotten(frame)) return;
   PrefixTree::BlockFacts facts = tree_.Describe(frame);
   if (facts.tokens.size() == kBlockTokens) out.push_back({frame, facts});  // What is not full is not found by others.
 }
@@ -63,7 +63,7 @@ void KvMemory::AppendStorable(FrameId frame, std::vector<Storable>& out) const {
 void KvMemory::AppendOldest(uint32_t count, std::vector<Storable>& out) const {
   std::vector<FrameId> frames;
   pool_.AppendOldest(
-      count, [&](FrameId frame) { return !uses_.IsJudged(frame); }, frames);
+      count, [&](FrameId frame) { return !uses_.IsJudged(frame) && !IsToBeForgotten(frame); }, frames);
   // With a block go those behind it, though they may be in buckets whose oldest are younger: they come first.
   absl::flat_hash_set<FrameId> seen;
   std::vector<FrameId> path;

@@ -105,6 +105,7 @@ class DefectiveBook final : public engine::MeterBook {
     if (dice_.Hits(Defect::kMeterOff, 20)) ++meter->computed_tokens;
     inner_.Close(meter, reason);
   }
+  void TakeHoldings(std::span<const kv::TierHolding> holdings) override { inner_.TakeHoldings(holdings); }
 
  private:
   engine::MeterBook& inner_;
@@ -126,7 +127,10 @@ class DefectiveColdBlocks final : public kv::ColdBlocks {
   void Poll(TimeNs now, kv::ColdNews& out, bool wait) override;
   bool busy() const override { return inner_.busy() || !early_.empty(); }
   void Close(const std::function<bool()>& keep) override { inner_.Close(keep); }
+  void Forget(std::span<const kv::ContentId> ids) override { inner_.Forget(ids); }
   std::vector<kv::TierFigures> Figures() const override { return inner_.Figures(); }
+  void Advance(TimeNs now) override { inner_.Advance(now); }
+  std::vector<kv::TierHolding> Holdings() const override { return inner_.Holdings(); }
 
  private:
   kv::ColdBlocks& inner_;

@@ -1,6 +1,7 @@
 #include "lab/world_worker.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -60,6 +61,7 @@ class SimBook final : public engine::MeterBook {
     Add(closed_, *meter);
     open_.erase(meter);
   }
+  void TakeHoldings(std::span<const kv::TierHolding> /*holdings*/) override {}  // SimWorker asks the tiers.
   struct Sums {
     uint64_t computed = 0, generated = 0;
     int64_t step_ns = 0;
@@ -139,6 +141,9 @@ struct SimWorker::Life {
   kv::StoredBlocks* drive = nullptr;  ///< Of the tiers.
   std::unique_ptr<DefectiveColdBlocks> defective_cold;
   std::unique_ptr<CheckedColdBlocks> cold;
+  uint64_t held_bytes = 0;  ///< By blocks of all tiers, since the last turn,
+  double held_byte_ns = 0;  ///< and over time until then.
+  TimeNs held_since = kTimeNever;
   std::unique_ptr<kv::AdmissionPolicy> admission;
   std::unique_ptr<engine::Engine> engine;
 };
@@ -152,7 +157,8 @@ SimWorker::SimWorker(WorldLog& log, const SimScenario& scenario, uint32_t index,
       registry_(registry),
       send_(std::move(send)),
       prng_(Mix64(scenario.seed ^ Mix64(0x776f726b + index))),
-      drive_(prng_.Next()) {
+      drive_(prng_.Next()),
+      forgotten_(log) {
   Start();
 }
 
@@ -211,7 +217,7 @@ void SimWorker::OpenTiers(uint64_t store_seed) {
   }
   if (life.tiers == nullptr) return;
   life.defective_cold = std::make_unique<DefectiveColdBlocks>(*life.tiers, life.arena, dice_);
-  life.cold = std::make_unique<CheckedColdBlocks>(*life.defective_cold, life.arena, registry_);
+  life.cold = std::make_unique<CheckedColdBlocks>(*life.defective_cold, life.arena, registry_, forgotten_);
   life.admission = kv::MakeAdmissionPolicy(scenario_.admission, {});
   life.engine->SetColdBlocks(life.cold.get(), life.admission.get(), {.frame_bytes = kContentFrameBytes});
 }
@@ -310,9 +316,32 @@ void SimWorker::Cancel(uint64_t id) {
   if (!dice_.Is(Defect::kIgnoredCancel)) life_->engine->Cancel(job->engine_id);
 }
 
+/// What owners hold of the tiers adds up to what is in them. @param now  of the turn that is over
+void SimWorker::CheckHoldings(TimeNs now) {
+  Life& life = *life_;
+  if (life.cold == nullptr || dice_.Is(Defect::kClockBack)) return;  // Two looks at that clock differ.
+  if (life.held_since != kTimeNever) {
+    life.held_byte_ns += static_cast<double>(life.held_bytes) * static_cast<double>(now - life.held_since);
+  }
+  life.held_since = now;
+  life.held_bytes = life.drive != nullptr ? life.drive->store().index().live_bytes() : 0;
+  if (scenario_.cold_memory > 0) life.held_bytes += life.tiers->Figures().front().bytes;
+  uint64_t bytes = 0;
+  double byte_ns = 0;
+  for (const kv::TierHolding& holding : life.cold->Holdings()) {
+    bytes += holding.bytes;
+    byte_ns += holding.byte_ns;
+  }
+  if (bytes != life.held_bytes || std::abs(byte_ns - life.held_byte_ns) > 1e-9 * life.held_byte_ns) {
+    log_.Report("meters", Cat("worker ", index_, ": owners hold ", bytes, " bytes of its tiers and have held ", byte_ns,
+                              " byte ns, in which are ", life.held_bytes, " and were ", life.held_byte_ns));
+  }
+}
+
 void SimWorker::Turn() {
   if (life_ == nullptr || log_.failed()) return;
   bool worked = false;
+  const TimeNs now = life_->clock.Now();
   for (int turns = 0; life_->engine->RunOnce(); ++turns) {
     worked = true;
     life_->memory.CheckInvariants();
@@ -322,6 +351,7 @@ void SimWorker::Turn() {
     if (turns > kTurnsMax) log_.Report("progress", Cat("worker ", index_, " works without end at one instant"));
     if (log_.failed()) return;
   }
+  CheckHoldings(now);
   if (!worked) return;
   const engine::EngineStats stats = life_->engine->Stats();
   log_.Digest(stats.steps);
@@ -351,6 +381,7 @@ void SimWorker::Begin(const SimFault& fault) {
       break;
     case SimFault::Kind::kDrive:
       drive_had_trouble_ = true;
+      forgotten_.Excuse();
       for (double* chance :
            {&drive.torn_write, &drive.misdirected_write, &drive.lost_write, &drive.flipped_bit, &drive.flipped_read,
             &drive.short_read, &drive.read_error, &drive.write_error, &drive.sync_error, &drive.name_error}) {
@@ -359,10 +390,12 @@ void SimWorker::Begin(const SimFault& fault) {
       break;
     case SimFault::Kind::kDriveFull:
       drive_had_trouble_ = true;
+      forgotten_.Excuse();
       drive.room_bytes = drive_.used_bytes();
       break;
     case SimFault::Kind::kBitRot:
       drive_had_trouble_ = true;
+      forgotten_.Excuse();
       for (int i = 0; i < static_cast<int>(fault.amount); ++i) drive_.FlipSomewhere();
       break;
     case SimFault::Kind::kClockJump:

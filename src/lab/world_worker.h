@@ -79,6 +79,7 @@ class SimWorker {
   void CountLife();
   void CheckMeters();
   void CheckDrive();
+  void CheckHoldings(TimeNs now);
 
   WorldLog& log_;
   const SimScenario& scenario_;
@@ -88,6 +89,7 @@ class SimWorker {
   const std::function<void(const SimAnswer&)> send_;
   Prng prng_;
   kv::SimDrive drive_;
+  ForgottenBlocks forgotten_;
   ContentTokenizer tokenizer_;
   int64_t clock_offset_ns_ = 0;
   double slowness_ = 1;

@@ -129,6 +129,7 @@ json::array TiersArray(const engine::MemorySnapshot& snapshot) {
                      {"stored_bytes", tier.stored_bytes},
                      {"refused_blocks", tier.refused_blocks},
                      {"evicted_blocks", tier.evicted_blocks},
+                     {"forgotten_blocks", tier.forgotten_blocks},
                      {"faults", tier.faults},
                      {"drive_read_bytes", tier.drive_read_bytes},
                      {"drive_written_bytes", tier.drive_written_bytes}}}});

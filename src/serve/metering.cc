@@ -21,6 +21,7 @@ namespace {
 constexpr uint64_t kMagic = 0x6b76697374757331;  // "kvistus1": changes with Header and Place.
 constexpr size_t kNameBytes = 96;
 constexpr std::chrono::seconds kRetry{1};
+constexpr int64_t kHourS = 3600;
 
 enum : uint32_t { kFree = 0, kOpen = 1, kEnded = 2 };
 
@@ -180,8 +181,7 @@ void Metering::Close(engine::Meter* meter, engine::FinishReason reason) {
   };
   if (const TenantPtr tenant = tenants_.Find(id)) tenant->limits->Charge(tenant->config, used, place->closed_s);
   std::lock_guard lock(mutex_);
-  TenantTotals& totals = totals_[id];
-  totals.tenant = NameOf(place->tenant);
+  TenantTotals& totals = TotalsOf(NameOf(place->tenant));
   totals.totals += used;
   if (first && reason == engine::FinishReason::kCancelled) ++totals.cancelled;
   if (first && reason == engine::FinishReason::kError) ++totals.failed;
@@ -193,6 +193,42 @@ void Metering::Close(engine::Meter* meter, engine::FinishReason reason) {
   ended_.push_back(index);
   ++rows_ended_;
   work_.notify_one();
+}
+
+TenantTotals& Metering::TotalsOf(const std::string& tenant) {
+  TenantTotals& totals = totals_[tenant];
+  totals.tenant = tenant;
+  return totals;
+}
+
+void Metering::TakeHoldings(std::span<const kv::TierHolding> holdings) {
+  std::map<HoldingKey, double> now;
+  for (const kv::TierHolding& holding : holdings) {
+    now[{std::string(holding.tier), tenants_.NameOfKey(holding.owner.value)}] += holding.byte_ns * 1e-9;
+  }
+  const int64_t now_s = options_.unix_now_s();
+  std::vector<std::pair<std::string, UsageTotals>> charges;
+  bool storage_changed = false;
+  {
+    std::lock_guard lock(mutex_);
+    hour_s_ = std::max(hour_s_, now_s - now_s % kHourS);  // A clock that goes back changes nothing.
+    for (const auto& [key, byte_s] : now) {
+      const double more = byte_s - std::exchange(held_byte_s_[key], byte_s);
+      if (more <= 0) continue;
+      UsageTotals used;
+      (key.first == kv::kDriveTier ? used.kv_drive_byte_s : used.kv_cold_byte_s) = more;
+      TotalsOf(key.second).totals += used;
+      charges.emplace_back(key.second, used);
+      if (!has_db()) continue;
+      storage_[{hour_s_, key}] += more;
+      storage_changed = true;
+    }
+    if (storage_changed) ++storage_told_;
+  }
+  if (storage_changed) work_.notify_one();
+  for (const auto& [name, used] : charges) {
+    if (const TenantPtr tenant = tenants_.Named(name)) tenant->limits->Charge(tenant->config, used, now_s);
+  }
 }
 
 UsageRow Metering::RowOf(const Place& place, int64_t run, std::string_view model, uint64_t block_bytes) const {
@@ -223,15 +259,19 @@ UsageRow Metering::RowOf(const Place& place, int64_t run, std::string_view model
 
 void Metering::Work() {
   std::vector<uint32_t> batch;
+  std::vector<StorageRow> storage;
+  uint64_t told_now = 0;
   while (true) {
     {
       std::unique_lock lock(mutex_);
-      work_.wait(lock, [this] { return stopping_ || !ended_.empty(); });
-      if (ended_.empty()) return;
+      work_.wait(lock, [this] { return stopping_ || !ended_.empty() || storage_told_ > storage_written_; });
+      if (ended_.empty() && storage_told_ == storage_written_) return;
       batch.swap(ended_);
+      told_now = storage_told_;
+      storage = TakeStorage();
     }
     bool told = false;
-    while (!Write(batch)) {
+    while (!Write(batch, storage)) {
       if (!std::exchange(told, true)) spdlog::error("usage: trying again every {} s", kRetry.count());
       std::unique_lock lock(mutex_);
       if (work_.wait_for(lock, kRetry, [this] { return stopping_; })) return;  // The next process takes them over.
@@ -240,32 +280,53 @@ void Metering::Work() {
     for (const uint32_t index : batch) places_[index].SetState(kFree);
     free_.insert(free_.end(), batch.begin(), batch.end());
     rows_written_ += batch.size();
+    storage_written_ = told_now;
     batch.clear();
     written_.notify_all();
   }
 }
 
-bool Metering::Write(const std::vector<uint32_t>& ended) {
+/// What is not written yet as it is; the rows of the running hour will be replaced by larger ones.
+std::vector<StorageRow> Metering::TakeStorage() {
+  std::vector<StorageRow> rows;
+  if (storage_told_ == storage_written_) return rows;
+  for (const auto& [at, byte_s] : storage_) {
+    const auto& [hour_s, key] = at;
+    rows.push_back({.run = run_,
+                    .hour_s = hour_s,
+                    .tier = key.first,
+                    .tenant = key.second,
+                    .model = options_.model,
+                    .byte_s = byte_s});
+  }
+  std::erase_if(storage_, [this](const auto& entry) { return entry.first.first < hour_s_; });
+  return rows;
+}
+
+bool Metering::Write(const std::vector<uint32_t>& ended, std::span<const StorageRow> storage) {
   std::vector<UsageRow> rows;
   rows.reserve(ended.size());
   for (const uint32_t index : ended) {
     rows.push_back(RowOf(places_[index], run_, options_.model, options_.block_bytes));
   }
-  const absl::Status status = db_->Insert(rows);
-  if (!status.ok()) spdlog::error("usage: {} rows are not written: {}", rows.size(), std::string(status.message()));
+  const absl::Status status = db_->Insert(rows, storage);
+  if (!status.ok()) {
+    spdlog::error("usage: {} rows are not written: {}", rows.size() + storage.size(), std::string(status.message()));
+  }
   return status.ok();
 }
 
 bool Metering::Flush(double limit_s) {
   std::unique_lock lock(mutex_);
-  const uint64_t wanted = rows_ended_;
-  return written_.wait_for(lock, std::chrono::duration<double>(limit_s), [&] { return rows_written_ >= wanted; });
+  const uint64_t wanted = rows_ended_, told = storage_told_;
+  return written_.wait_for(lock, std::chrono::duration<double>(limit_s),
+                           [&] { return rows_written_ >= wanted && storage_written_ >= told; });
 }
 
 std::vector<TenantTotals> Metering::Totals() const {
   std::lock_guard lock(mutex_);
   std::vector<TenantTotals> list;
-  for (const auto& [id, totals] : totals_) list.push_back(totals);
+  for (const auto& [name, totals] : totals_) list.push_back(totals);
   std::ranges::sort(list, {}, &TenantTotals::tenant);
   return list;
 }

@@ -10,16 +10,22 @@
 /// came to the engine, and each token that a client received. Only the time between the last token of a request and a
 /// kill, and up to a second of its memory, are missing. After a power cut the last rows may be missing, too.
 ///
+/// What tenants' blocks take of the tiers below memory is nobody's request's: it is told by the engine as integrals,
+/// charged as it comes, and written by the hour, the row of the running hour again and again. A kill loses what was not
+/// told yet (ten seconds).
+///
 /// Back-pressure. There are so many places; while none is free (the disk is full, say) requests are refused.
 
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -39,7 +45,7 @@ struct MeteringOptions {
   std::function<int64_t()> unix_now_s;
 };
 
-/// Totals of a tenant since the start, and of those the requests that were cancelled or failed.
+/// Totals of a tenant since the start, and of these the requests that were cancelled or failed.
 struct TenantTotals {
   std::string tenant;
   UsageTotals totals;
@@ -56,6 +62,7 @@ class Metering final : public engine::MeterBook {
 
   engine::Meter* Open(RequestId id, const engine::GenerationRequest& request) override;
   void Close(engine::Meter* meter, engine::FinishReason reason) override;
+  void TakeHoldings(std::span<const kv::TierHolding> holdings) override;
 
   /// Waits until what has ended by now is in the database. @return false when that takes longer than `limit_s`
   bool Flush(double limit_s);
@@ -75,8 +82,12 @@ class Metering final : public engine::MeterBook {
   absl::Status TakeOver();
   absl::Status LoadPast();
   UsageRow RowOf(const Place& place, int64_t run, std::string_view model, uint64_t block_bytes) const;
+  TenantTotals& TotalsOf(const std::string& tenant);
+  std::vector<StorageRow> TakeStorage();
   void Work();
-  bool Write(const std::vector<uint32_t>& ended);
+  bool Write(const std::vector<uint32_t>& ended, std::span<const StorageRow> storage);
+  /// Of the tier, and of whom.
+  using HoldingKey = std::pair<std::string, std::string>;
 
   const MeteringOptions options_;
   Tenants& tenants_;
@@ -89,7 +100,11 @@ class Metering final : public engine::MeterBook {
   mutable std::mutex mutex_;  ///< Guards the rest; nothing waits for a disk while it is held.
   std::condition_variable work_, written_;
   std::vector<uint32_t> free_, ended_;
-  absl::flat_hash_map<TenantId, TenantTotals> totals_;
+  absl::flat_hash_map<std::string, TenantTotals> totals_;     ///< [name]
+  absl::flat_hash_map<HoldingKey, double> held_byte_s_;       ///< As told last.
+  int64_t hour_s_ = 0;                                        ///< The latest there was.
+  std::map<std::pair<int64_t, HoldingKey>, double> storage_;  ///< [hour] byte seconds; of hours that may yet change.
+  uint64_t storage_told_ = 0, storage_written_ = 0;           ///< Times that it changed.
   uint64_t rows_ended_ = 0, rows_written_ = 0;
   bool stopping_ = false;
   std::thread worker_;

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <map>
 
+#include <sqlite3.h>
 #include <boost/json.hpp>
 
 #include "base/status.h"
@@ -133,6 +135,75 @@ TEST_F(MeteringTest, AKilledProcessLosesNothing) {
   }
 }
 
+/// Integrals as the engine tells them, in byte seconds.
+kv::TierHolding Held(std::string_view tier, uint32_t owner, double byte_s) {
+  return {.tier = tier, .owner = TenantId{owner}, .byte_ns = byte_s * 1e9};
+}
+
+TEST_F(MeteringTest, WhatTiersHoldIsInRowsOfItsOwnByTheHour) {
+  const uint32_t ann = TenantKey("ann"), bob = TenantKey("bob"), gone = 7;
+  {
+    auto metering = Start();
+    metering->TakeHoldings(std::vector{Held("drive", ann, 100), Held("cold_memory", ann, 10), Held("drive", 0, 1)});
+    now_ += 1800;
+    metering->TakeHoldings(std::vector{Held("drive", ann, 150), Held("cold_memory", ann, 10), Held("drive", 0, 1),
+                                       Held("drive", bob, 7), Held("drive", gone, 3)});
+    now_ += 12 * 3600;  // The next day.
+    metering->TakeHoldings(std::vector{Held("drive", ann, 400), Held("cold_memory", ann, 10), Held("drive", 0, 1),
+                                       Held("drive", bob, 7), Held("drive", gone, 3)});
+    now_ -= 7200;
+    metering->TakeHoldings(std::vector{Held("drive", ann, 401)});
+    ASSERT_TRUE(metering->Flush(10));
+    Use(*Open(*metering, 1, 1), 10, 4, 5);
+    for (const TenantTotals& totals : metering->Totals()) {
+      if (totals.tenant == "ann") {
+        EXPECT_DOUBLE_EQ(totals.totals.kv_drive_byte_s, 401);
+        EXPECT_DOUBLE_EQ(totals.totals.kv_cold_byte_s, 10);
+      }
+    }
+  }
+  {
+    auto metering = Start();  // Its tiers begin at nothing; rows of the last process stay.
+    metering->TakeHoldings(std::vector{Held("drive", ann, 50)});
+  }
+  const auto days = Sum({.group_by = {UsageGroup::kTenant, UsageGroup::kDay}});
+  std::map<std::string, double> drive;
+  for (const UsageSum& sum : days) drive[sum.tenant + " " + sum.day] += sum.totals.kv_drive_byte_s;
+  EXPECT_EQ(drive, (std::map<std::string, double>{{" 2026-11-30", 1},
+                                                  {"#7 2026-11-30", 3},
+                                                  {"ann 2026-11-30", 150 + 50},
+                                                  {"ann 2026-12-01", 251},
+                                                  {"bob 2026-11-30", 7}}));
+  const UsageSum all = Sum({}).at(0);
+  EXPECT_EQ(all.totals.requests, 1u);
+  EXPECT_EQ(all.totals.prompt_tokens, 10u);
+  EXPECT_DOUBLE_EQ(all.totals.kv_drive_byte_s, 401 + 50 + 1 + 7 + 3);
+  EXPECT_DOUBLE_EQ(all.totals.kv_cold_byte_s, 10);
+  const auto bobs = Sum({.tenant = "bob", .group_by = {UsageGroup::kRequest}});
+  ASSERT_EQ(bobs.size(), 1u) << "storage is of no request";
+  EXPECT_EQ(bobs[0].request, "");
+  EXPECT_DOUBLE_EQ(bobs[0].totals.kv_drive_byte_s, 7);
+}
+
+TEST_F(MeteringTest, ADatabaseOfBeforeStorageWasCountedIsReadAndGoesOn) {
+  {
+    auto metering = Start();
+    Use(*Open(*metering, 1, 1), 10, 4, 5);
+  }
+  Start();  // Takes over what was open.
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(db_path_.c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db, "DROP TABLE storage", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(db);
+  EXPECT_EQ(Sum({.tenant = "ann"}).at(0).totals.prompt_tokens, 10u);
+  {
+    auto metering = Start();
+    metering->TakeHoldings(std::vector{Held("cold_memory", TenantKey("ann"), 12)});
+  }
+  EXPECT_EQ(Sum({}).at(0).totals.prompt_tokens, 10u);
+  EXPECT_DOUBLE_EQ(Sum({.tenant = "ann"}).at(0).totals.kv_cold_byte_s, 12);
+}
+
 TEST_F(MeteringTest, EveryMomentOfAKillIsSafe) {
   uint64_t opened = 0;
   for (int round = 0; round < 20; ++round) {
@@ -221,6 +292,23 @@ TEST(UsageQueries, AreReadStrictly) {
                           "group_by=day,day", "group_by=tokens", "since=1", "=", "from", "to=99999999999999999999"}) {
     EXPECT_EQ(ParseUsageQuery(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
   }
+}
+
+TEST(UsageBodies, HaveWhatTiersHeldAndItsCost) {
+  constexpr double kGiBHour = 3600.0 * (1 << 30);
+  const auto file = boost::json::parse(
+      R"({"kv": {"hot_per_gib_hour": 8, "cold_memory_per_gib_hour": 2, "drive_per_gib_hour": 0.5}})");
+  const auto prices = ReadPrices(file.as_object());
+  ASSERT_TRUE(prices.ok()) << prices.status();
+  const UsageSum sum{
+      .tenant = "ann",
+      .totals = {.kv_hot_byte_s = kGiBHour, .kv_cold_byte_s = 3 * kGiBHour, .kv_drive_byte_s = 10 * kGiBHour}};
+  const auto body = boost::json::parse(UsageBody({.group_by = {UsageGroup::kTenant}}, {sum},
+                                                 [&](const std::string&) { return std::optional(*prices); }));
+  const auto& row = body.at("data").at(0);
+  EXPECT_DOUBLE_EQ(row.at("cost").to_number<double>(), 8 + 3 * 2 + 10 * 0.5);
+  EXPECT_NEAR(row.at("kv_byte_seconds").at("cold_memory").to_number<double>() / kGiBHour, 3, 1e-6);
+  EXPECT_NEAR(row.at("kv_byte_seconds").at("drive").to_number<double>() / kGiBHour, 10, 1e-6);
 }
 
 TEST(UsageBodies, HaveMoneyWherePricesAreKnown) {

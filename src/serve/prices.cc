@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kFields[] = {"currency", "machine", "kv", "price"};
 constexpr std::string_view kMachineFields[] = {"cost_per_hour", "utilisation"};
-constexpr std::string_view kKvFields[] = {"hot_per_gib_hour"};
+constexpr std::string_view kKvFields[] = {"hot_per_gib_hour", "cold_memory_per_gib_hour", "drive_per_gib_hour"};
 constexpr std::string_view kPriceFields[] = {"per_million_prompt_tokens", "per_million_cached_tokens",
                                              "per_million_generated_tokens", "subscription_per_month"};
 constexpr double kMoneyMax = 1e12;
@@ -29,13 +29,17 @@ UsageTotals& UsageTotals::operator+=(const UsageTotals& other) {
   computed_tokens += other.computed_tokens;
   generated_tokens += other.generated_tokens;
   kv_hot_byte_s += other.kv_hot_byte_s;
+  kv_cold_byte_s += other.kv_cold_byte_s;
+  kv_drive_byte_s += other.kv_drive_byte_s;
   step_share_s += other.step_share_s;
   return *this;
 }
 
 double CostOf(const UsageTotals& usage, const Prices& prices) {
   return usage.step_share_s / 3600 * prices.machine_per_hour / prices.utilisation +
-         usage.kv_hot_byte_s / kGiB / 3600 * prices.kv_hot_per_gib_hour;
+         (usage.kv_hot_byte_s * prices.kv_hot_per_gib_hour + usage.kv_cold_byte_s * prices.kv_cold_per_gib_hour +
+          usage.kv_drive_byte_s * prices.kv_drive_per_gib_hour) /
+             kGiB / 3600;
 }
 
 double TokenRevenueOf(const UsageTotals& usage, const Prices& prices) {
@@ -68,7 +72,10 @@ absl::StatusOr<Prices> ReadPrices(const json::object& file) {
   KVIST_RETURN_IF_ERROR(machine_fields.Read("cost_per_hour", 0, kMoneyMax, prices.machine_per_hour));
   KVIST_RETURN_IF_ERROR(machine_fields.Read("utilisation", 1e-6, 1, prices.utilisation));
   KVIST_ASSIGN_OR_RETURN(const json::object* kv, section("kv", kKvFields));
-  KVIST_RETURN_IF_ERROR(Fields(*kv, "kv").Read("hot_per_gib_hour", 0, kMoneyMax, prices.kv_hot_per_gib_hour));
+  const Fields held(*kv, "kv");
+  KVIST_RETURN_IF_ERROR(held.Read("hot_per_gib_hour", 0, kMoneyMax, prices.kv_hot_per_gib_hour));
+  KVIST_RETURN_IF_ERROR(held.Read("cold_memory_per_gib_hour", 0, kMoneyMax, prices.kv_cold_per_gib_hour));
+  KVIST_RETURN_IF_ERROR(held.Read("drive_per_gib_hour", 0, kMoneyMax, prices.kv_drive_per_gib_hour));
   KVIST_ASSIGN_OR_RETURN(const json::object* price, section("price", kPriceFields));
   const Fields asked(*price, "price");
   KVIST_RETURN_IF_ERROR(asked.Read("per_million_prompt_tokens", 0, kMoneyMax, prices.per_million_prompt));

@@ -170,6 +170,8 @@ void ServeMetrics::CollectTiers(const engine::EngineStats& stats, std::vector<Sa
           [](const Tier& tier) { return tier.refused_blocks; });
   of_each("kvist_tier_evicted_blocks_total", "Blocks that gave way to others.", kCounter,
           [](const Tier& tier) { return tier.evicted_blocks; });
+  of_each("kvist_tier_forgotten_blocks_total", "Blocks removed because they were to be forgotten.", kCounter,
+          [](const Tier& tier) { return tier.forgotten_blocks; });
   of_each("kvist_tier_faults_total", "Wrong bytes and errors of the drive; each is a miss.", kCounter,
           [](const Tier& tier) { return tier.faults; });
   const engine::TierStats& moves = stats.tiers;
@@ -205,8 +207,15 @@ void ServeMetrics::CollectTenants(std::vector<Sample>& out) const {
   add(tokens, tokens_help, {{"kind", "generated"}}, [](const auto& t) { return t.totals.generated_tokens; });
   add("kvist_tenant_step_seconds_total", "Part of steps' time of ended requests.", {},
       [](const auto& t) { return t.totals.step_share_s; });
-  add("kvist_tenant_kv_byte_seconds_total", "KV memory held by ended requests.", {{"tier", "hot"}},
-      [](const auto& t) { return t.totals.kv_hot_byte_s; });
+  const char* held = "kvist_tenant_kv_byte_seconds_total";
+  const char* held_help = "Keys and values over time: in memory, held by ended requests; in tiers below, stored.";
+  add(held, held_help, {{"tier", "hot"}}, [](const auto& t) { return t.totals.kv_hot_byte_s; });
+  if (!engine_.Stats().tier_figures.empty()) {
+    add(held, held_help, {{"tier", std::string(kv::kColdMemoryTier)}},
+        [](const auto& t) { return t.totals.kv_cold_byte_s; });
+    add(held, held_help, {{"tier", std::string(kv::kDriveTier)}},
+        [](const auto& t) { return t.totals.kv_drive_byte_s; });
+  }
   for (const TenantPtr& tenant : tenants_.All()) {
     out.push_back({"kvist_tenant_requests_open",
                    "Requests under way.",

@@ -62,6 +62,7 @@ void Tenants::Replace(std::vector<TenantConfig> configs) {
     auto [it, is_new] = known_.try_emplace(config.name);
     if (is_new) {
       names_.push_back(config.name);
+      keys_[TenantKey(config.name)] = TenantId{static_cast<uint32_t>(names_.size())};
       it->second = {TenantId{static_cast<uint32_t>(names_.size())}, std::make_shared<TenantLimits>(clock_)};
     }
     list_.push_back(std::make_shared<const Tenant>(Tenant{it->second.id, std::move(config), it->second.limits}));
@@ -98,15 +99,27 @@ std::string Tenants::NameOf(TenantId id) const {
   return id.value == 0 || id.value > names_.size() ? "" : names_[id.value - 1];
 }
 
+std::string Tenants::NameOfKey(uint32_t key) const {
+  if (key == 0) return "";
+  std::lock_guard lock(mutex_);
+  const auto it = keys_.find(key);
+  return it == keys_.end() ? Cat("#", key) : names_[it->second.value - 1];
+}
+
+TenantPtr Tenants::Named(std::string_view name) const {
+  std::lock_guard lock(mutex_);
+  const auto it = std::ranges::find(list_, name, [](const TenantPtr& tenant) { return tenant->config.name; });
+  return it == list_.end() ? nullptr : *it;
+}
+
 std::vector<TenantPtr> Tenants::All() const {
   std::lock_guard lock(mutex_);
   return list_;
 }
 
 std::optional<Prices> Tenants::PricesOf(const std::string& name) const {
-  std::lock_guard lock(mutex_);
-  const auto it = std::ranges::find(list_, name, [](const TenantPtr& tenant) { return tenant->config.name; });
-  return it == list_.end() ? std::nullopt : (*it)->config.prices;
+  const TenantPtr tenant = Named(name);
+  return tenant == nullptr ? std::nullopt : tenant->config.prices;
 }
 
 std::string NewKey() {

@@ -61,8 +61,12 @@ class Tenants {
   TenantPtr Find(std::string_view authorization) const;
   /// nullptr when there is none (any more).
   TenantPtr Find(TenantId id) const;
+  /// nullptr likewise.
+  TenantPtr Named(std::string_view name) const;
   /// Also of one that has left the list; "" = nobody.
   std::string NameOf(TenantId id) const;
+  /// By TenantKey, as blocks on drives have it: "" for 0, "#123" for a tenant that this process has never known.
+  std::string NameOfKey(uint32_t key) const;
   std::vector<TenantPtr> All() const;
   /// nullopt when there is no such tenant, or it has none.
   std::optional<Prices> PricesOf(const std::string& name) const;
@@ -82,6 +86,7 @@ class Tenants {
   std::vector<TenantPtr> list_;
   absl::flat_hash_map<std::string, Known> known_;  ///< Every name there ever was.
   std::vector<std::string> names_;                 ///< [id - 1]
+  absl::flat_hash_map<uint32_t, TenantId> keys_;   ///< [TenantKey]
 };
 
 /// A request's place among those of its tenant: given back when this goes.

@@ -6,6 +6,7 @@
 #include <sqlite3.h>
 
 #include "base/status.h"
+#include "kv/cold_blocks.h"
 #include "platform/private_file.h"
 
 namespace kvist::serve {
@@ -22,8 +23,22 @@ CREATE TABLE IF NOT EXISTS requests (
   total_ns INTEGER, PRIMARY KEY (run, id)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS requests_by_tenant ON requests (tenant, opened_s);
 CREATE INDEX IF NOT EXISTS requests_by_time ON requests (opened_s);
+CREATE TABLE IF NOT EXISTS storage (
+  run INTEGER NOT NULL, hour_s INTEGER NOT NULL, tier TEXT NOT NULL, tenant TEXT NOT NULL, model TEXT NOT NULL,
+  byte_s REAL NOT NULL, PRIMARY KEY (run, hour_s, tier, tenant)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS storage_by_tenant ON storage (tenant, hour_s);
+CREATE INDEX IF NOT EXISTS storage_by_time ON storage (hour_s);
 )";
 constexpr char kInsert[] = "INSERT OR IGNORE INTO requests VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+constexpr char kInsertStorage[] = "INSERT OR REPLACE INTO storage VALUES (?,?,?,?,?,?)";
+/// What is summed, of either table. Storage is of no request.
+constexpr char kRequestColumns[] =
+    "tenant, model, request, opened_s AS at_s, choice, outcome, prompt_tokens, cached_tokens, computed_tokens, "
+    "generated_tokens, recomputed_tokens, preemptions, kv_hot_byte_s, 0 AS kv_cold_byte_s, 0 AS kv_drive_byte_s, "
+    "step_share_ns, queue_ns FROM requests WHERE opened_s >= ?1 AND opened_s < ?2";
+constexpr char kStorageColumns[] =
+    "tenant, model, '', hour_s, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, IIF(tier = ?3, byte_s, 0), IIF(tier = ?4, byte_s, 0), "
+    "0, NULL FROM storage WHERE hour_s >= ?1 AND hour_s < ?2";
 
 struct CloseDb {
   void operator()(sqlite3* db) const { sqlite3_close_v2(db); }
@@ -39,9 +54,29 @@ struct GroupColumn {
 };
 constexpr GroupColumn kGroups[] = {
     {UsageGroup::kTenant, "tenant", &UsageSum::tenant},
-    {UsageGroup::kDay, "date(opened_s, 'unixepoch')", &UsageSum::day},
+    {UsageGroup::kDay, "date(at_s, 'unixepoch')", &UsageSum::day},
     {UsageGroup::kModel, "model", &UsageSum::model},
     {UsageGroup::kRequest, "request", &UsageSum::request},
+};
+
+/// Values of a row, in order of its columns.
+class Binder {
+ public:
+  explicit Binder(sqlite3_stmt* statement) : statement_(statement) {}
+  void Whole(auto value) { sqlite3_bind_int64(statement_, ++column_, static_cast<int64_t>(value)); }
+  void Real(double value) { sqlite3_bind_double(statement_, ++column_, value); }
+  void Text(std::string_view value) {  // It outlives the step.
+    sqlite3_bind_text(statement_, ++column_, value.data(), static_cast<int>(value.size()), SQLITE_STATIC);
+  }
+  /// Nothing for what did not happen.
+  void Time(int64_t ns) {
+    if (ns >= 0) return Whole(ns);
+    sqlite3_bind_null(statement_, ++column_);
+  }
+
+ private:
+  sqlite3_stmt* statement_;
+  int column_ = 0;
 };
 
 std::string TextOf(sqlite3_stmt* statement, int column) {
@@ -56,7 +91,8 @@ struct UsageDb::Impl {
 
   std::string path;
   std::unique_ptr<sqlite3, CloseDb> db;
-  Statement insert;
+  Statement insert, insert_storage;
+  bool has_storage = true;
 
   absl::Status ErrorNow(const char* what) const {
     const int code = sqlite3_errcode(db.get());
@@ -72,6 +108,44 @@ struct UsageDb::Impl {
     sqlite3_stmt* statement = nullptr;
     if (sqlite3_prepare_v2(db.get(), sql.c_str(), -1, &statement, nullptr) != SQLITE_OK) return ErrorNow("query");
     return Statement(statement);
+  }
+  absl::Status Step(sqlite3_stmt* statement) {
+    const bool done = sqlite3_step(statement) == SQLITE_DONE;
+    const absl::Status status = done ? absl::OkStatus() : ErrorNow("a row cannot be written");
+    sqlite3_reset(statement);
+    return status;
+  }
+  absl::Status InsertRow(const UsageRow& row) {
+    Binder bind(insert.get());
+    bind.Whole(row.run);
+    bind.Whole(row.id);
+    bind.Whole(row.choice);
+    bind.Text(row.request);
+    bind.Text(row.tenant);
+    bind.Text(row.model);
+    bind.Whole(row.opened_s);
+    bind.Whole(row.closed_s);
+    bind.Text(row.outcome);
+    for (const uint32_t count : {row.prompt_tokens, row.cached_tokens, row.computed_tokens, row.recomputed_tokens,
+                                 row.generated_tokens, row.preemptions}) {
+      bind.Whole(count);
+    }
+    bind.Real(row.kv_hot_byte_s);
+    bind.Whole(row.step_share_ns);
+    bind.Time(row.queue_ns);
+    bind.Time(row.first_token_ns);
+    bind.Time(row.total_ns);
+    return Step(insert.get());
+  }
+  absl::Status InsertRow(const StorageRow& row) {
+    Binder bind(insert_storage.get());
+    bind.Whole(row.run);
+    bind.Whole(row.hour_s);
+    bind.Text(row.tier);
+    bind.Text(row.tenant);
+    bind.Text(row.model);
+    bind.Real(row.byte_s);
+    return Step(insert_storage.get());
   }
   absl::Status Connect(int flags) {
     sqlite3* handle = nullptr;
@@ -96,6 +170,7 @@ absl::StatusOr<std::unique_ptr<UsageDb>> UsageDb::Open(const std::string& path) 
   KVIST_RETURN_IF_ERROR(impl->Run("PRAGMA synchronous=NORMAL"));
   KVIST_RETURN_IF_ERROR(impl->Run(kSchema));
   KVIST_ASSIGN_OR_RETURN(impl->insert, impl->Prepare(kInsert));
+  KVIST_ASSIGN_OR_RETURN(impl->insert_storage, impl->Prepare(kInsertStorage));
   return std::unique_ptr<UsageDb>(new UsageDb(std::move(impl)));
 }
 
@@ -104,50 +179,21 @@ absl::StatusOr<std::unique_ptr<UsageDb>> UsageDb::OpenToRead(const std::string& 
   auto impl = std::make_unique<Impl>();
   impl->path = path;
   KVIST_RETURN_IF_ERROR(impl->Connect(SQLITE_OPEN_READONLY));
+  // Files of before it was counted have no such table until a server writes to them.
+  KVIST_ASSIGN_OR_RETURN(const Impl::Statement known,
+                         impl->Prepare("SELECT 1 FROM sqlite_master WHERE name = 'storage'"));
+  impl->has_storage = sqlite3_step(known.get()) == SQLITE_ROW;
   return std::unique_ptr<UsageDb>(new UsageDb(std::move(impl)));
 }
 
-absl::Status UsageDb::Insert(std::span<const UsageRow> rows) {
+absl::Status UsageDb::Insert(std::span<const UsageRow> rows, std::span<const StorageRow> storage) {
   KVIST_RETURN_IF_ERROR(impl_->Run("BEGIN IMMEDIATE"));
-  sqlite3_stmt* insert = impl_->insert.get();
-  for (const UsageRow& row : rows) {
-    int column = 0;
-    const auto whole = [&](auto value) { sqlite3_bind_int64(insert, ++column, static_cast<int64_t>(value)); };
-    const auto text = [&](const std::string& value) {
-      sqlite3_bind_text(insert, ++column, value.data(), static_cast<int>(value.size()), SQLITE_STATIC);
-    };
-    const auto time = [&](int64_t ns) {
-      ns < 0 ? sqlite3_bind_null(insert, ++column) : sqlite3_bind_int64(insert, ++column, ns);
-    };
-    whole(row.run);
-    whole(row.id);
-    whole(row.choice);
-    text(row.request);
-    text(row.tenant);
-    text(row.model);
-    whole(row.opened_s);
-    whole(row.closed_s);
-    text(row.outcome);
-    for (const uint32_t count : {row.prompt_tokens, row.cached_tokens, row.computed_tokens, row.recomputed_tokens,
-                                 row.generated_tokens, row.preemptions}) {
-      whole(count);
-    }
-    sqlite3_bind_double(insert, ++column, row.kv_hot_byte_s);
-    whole(row.step_share_ns);
-    time(row.queue_ns);
-    time(row.first_token_ns);
-    time(row.total_ns);
-    const bool done = sqlite3_step(insert) == SQLITE_DONE;
-    const absl::Status status = done ? absl::OkStatus() : impl_->ErrorNow("a row cannot be written");
-    sqlite3_reset(insert);
-    if (!done) {
-      impl_->Run("ROLLBACK").IgnoreError();  // What went wrong first is what matters.
-      return status;
-    }
-  }
-  const absl::Status committed = impl_->Run("COMMIT");
-  if (!committed.ok()) impl_->Run("ROLLBACK").IgnoreError();
-  return committed;
+  absl::Status status;
+  for (size_t i = 0; i < rows.size() && status.ok(); ++i) status = impl_->InsertRow(rows[i]);
+  for (size_t i = 0; i < storage.size() && status.ok(); ++i) status = impl_->InsertRow(storage[i]);
+  if (status.ok()) status = impl_->Run("COMMIT");
+  if (!status.ok()) impl_->Run("ROLLBACK").IgnoreError();  // What went wrong first is what matters.
+  return status;
 }
 
 absl::StatusOr<std::vector<UsageSum>> UsageDb::Sum(const UsageQuery& query) {
@@ -164,21 +210,27 @@ absl::StatusOr<std::vector<UsageSum>> UsageDb::Sum(const UsageQuery& query) {
   sql +=
       "COUNT(*) FILTER (WHERE choice = 0), SUM(CASE choice WHEN 0 THEN prompt_tokens ELSE 0 END), "
       "SUM(CASE choice WHEN 0 THEN cached_tokens ELSE 0 END), SUM(computed_tokens), SUM(generated_tokens), "
-      "SUM(kv_hot_byte_s), SUM(step_share_ns), SUM(recomputed_tokens), SUM(preemptions), "
+      "SUM(kv_hot_byte_s), SUM(kv_cold_byte_s), SUM(kv_drive_byte_s), SUM(step_share_ns), SUM(recomputed_tokens), "
+      "SUM(preemptions), "
       "COUNT(*) FILTER (WHERE choice = 0 AND outcome = 'abort'), "
       "COUNT(*) FILTER (WHERE choice = 0 AND outcome IN ('error', 'crash')), SUM(queue_ns) "
-      "FROM requests WHERE opened_s >= ?1 AND opened_s < ?2";
-  if (query.tenant) sql += " AND tenant = ?3";
-  sql += groups;
+      "FROM (SELECT ";
+  const char* of_tenant = query.tenant ? " AND tenant = ?5" : "";
+  sql += Cat(kRequestColumns, of_tenant);
+  if (impl_->has_storage) sql += Cat(" UNION ALL SELECT ", kStorageColumns, of_tenant);
+  sql += Cat(")", groups);
   if (!groups.empty()) sql += Cat(" ORDER BY", groups.substr(std::string_view(" GROUP BY").size()));
   sql += Cat(" LIMIT ", query.rows_max);
   KVIST_ASSIGN_OR_RETURN(const Impl::Statement statement, impl_->Prepare(sql));
   sqlite3_stmt* rows = statement.get();
   sqlite3_bind_int64(rows, 1, query.from_s);
   sqlite3_bind_int64(rows, 2, query.to_s);
-  if (query.tenant) {
-    sqlite3_bind_text(rows, 3, query.tenant->data(), static_cast<int>(query.tenant->size()), SQLITE_STATIC);
-  }
+  const auto bind = [&](int parameter, std::string_view text) {
+    sqlite3_bind_text(rows, parameter, text.data(), static_cast<int>(text.size()), SQLITE_STATIC);
+  };
+  bind(3, kv::kColdMemoryTier);  // Out of range, and harmless, where there is no such table.
+  bind(4, kv::kDriveTier);
+  if (query.tenant) bind(5, *query.tenant);
   std::vector<UsageSum> sums;
   int code = SQLITE_ROW;
   while ((code = sqlite3_step(rows)) == SQLITE_ROW) {
@@ -191,7 +243,9 @@ absl::StatusOr<std::vector<UsageSum>> UsageDb::Sum(const UsageQuery& query) {
                             &totals.generated_tokens}) {
       *total = count();
     }
-    totals.kv_hot_byte_s = sqlite3_column_double(rows, column++);
+    for (double* held : {&totals.kv_hot_byte_s, &totals.kv_cold_byte_s, &totals.kv_drive_byte_s}) {
+      *held = sqlite3_column_double(rows, column++);
+    }
     totals.step_share_s = static_cast<double>(count()) * 1e-9;
     for (uint64_t* total : {&sum.recomputed_tokens, &sum.preemptions, &sum.cancelled, &sum.failed}) *total = count();
     sum.queue_s = static_cast<double>(count()) * 1e-9;

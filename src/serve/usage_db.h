@@ -1,9 +1,10 @@
 #pragma once
 
 /// @file
-/// The database of what requests used: one row per request of the engine (a choice of an answer), in SQLite. Written in
-/// batches by one process, read by any number beside it (write-ahead log). Threads: one per object. Non-goals: when
-/// what is written (metering.h), prices (prices.h). Schema: docs/serving.md, "Usage and cost".
+/// The database of what requests used: one row per request of the engine (a choice of an answer), and of what tenants'
+/// blocks took of the tiers below memory: one row per tier, tenant and hour. In SQLite. Written in batches by one
+/// process, read by any number beside it (write-ahead log). Threads: one per object. Non-goals: when what is written
+/// (metering.h), prices (prices.h). Schema: docs/serving.md, "Usage and cost".
 
 #include <cstdint>
 #include <memory>
@@ -34,16 +35,26 @@ struct UsageRow {
   int64_t queue_ns = -1, first_token_ns = -1, total_ns = -1;  ///< -1 = did not happen.
 };
 
+/// What a tenant's blocks took of a tier below memory in one hour of a process.
+struct StorageRow {
+  int64_t run = 0;
+  int64_t hour_s = 0;  ///< Its first second, wall clock.
+  std::string tier;    ///< kv::TierFigures::name
+  std::string tenant;  ///< "" = nobody's.
+  std::string model;   ///< That is served.
+  double byte_s = 0;
+};
+
 enum class UsageGroup : uint8_t { kTenant, kDay, kModel, kRequest };
 
 struct UsageQuery {
-  int64_t from_s = 0, to_s = INT64_MAX;  ///< Opened at or after, and before.
+  int64_t from_s = 0, to_s = INT64_MAX;  ///< Opened, or an hour that begins, at or after, and before.
   std::optional<std::string> tenant;     ///< Only this one's.
   std::vector<UsageGroup> group_by;      ///< None = one row of all.
   uint32_t rows_max = 100'000;
 };
 
-/// Sums over requests that are alike in what was grouped by; other names are empty.
+/// Sums over rows that are alike in what was grouped by; other names are empty, as is the request of storage.
 struct UsageSum {
   std::string tenant, day, model, request;  ///< Days are "2026-11-30", UTC.
   UsageTotals totals;
@@ -61,8 +72,9 @@ class UsageDb {
   static absl::StatusOr<std::unique_ptr<UsageDb>> OpenToRead(const std::string& path);
   ~UsageDb();
 
-  /// Writes all of the rows or none. Rows that are there already stay as they are. Committed rows outlive the process.
-  absl::Status Insert(std::span<const UsageRow> rows);
+  /// Writes all of the rows or none. Requests that are there already stay as they are, storage is replaced. Committed
+  /// rows outlive the process.
+  absl::Status Insert(std::span<const UsageRow> rows, std::span<const StorageRow> storage = {});
 
   /// In order of the groups.
   absl::StatusOr<std::vector<UsageSum>> Sum(const UsageQuery& query);

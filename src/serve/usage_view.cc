@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "kv/cold_blocks.h"
 #include "serve/api_error.h"
 #include "serve/json_input.h"
 #include "serve/json_output.h"
@@ -64,7 +65,9 @@ json::object RowObject(const UsageQuery& query, const UsageSum& sum, const Price
   row["recomputed_tokens"] = sum.recomputed_tokens;
   row["generated_tokens"] = totals.generated_tokens;
   row["preemptions"] = sum.preemptions;
-  row["kv_byte_seconds"] = json::object{{"hot", Rounded(totals.kv_hot_byte_s)}};
+  row["kv_byte_seconds"] = json::object{{"hot", Rounded(totals.kv_hot_byte_s)},
+                                        {kv::kColdMemoryTier, Rounded(totals.kv_cold_byte_s)},
+                                        {kv::kDriveTier, Rounded(totals.kv_drive_byte_s)}};
   row["step_seconds"] = Rounded(totals.step_share_s);
   row["queue_seconds"] = Rounded(sum.queue_s);
   if (const std::optional<Money> money = MoneyOf(sum, prices)) {

@@ -29,8 +29,8 @@ def text(seed, words=220):
     return " ".join(draw.choice(WORDS) for _ in range(words))
 
 
-def complete(url, prompt, max_tokens=8, key=None, timeout=120):
-    body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
+def complete(url, prompt, max_tokens=8, key=None, timeout=120, **own):
+    body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "kvist": own}
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
     request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=timeout) as response:
@@ -152,6 +152,44 @@ class TiersTest(unittest.TestCase):
         self.assertEqual(json.loads(purge.stdout)["blocks"], 0)
         process, url = self.start("--api-key", "secret")
         self.assertEqual(complete(url, text(3), key="secret")[1], 0)
+
+    def test_what_is_to_be_forgotten_is_forgotten_below_and_after_a_restart(self):
+        soon, now = ({"priority": "normal", "seconds": seconds, "then": "forget"} for seconds in (1, 0))
+        process, url = self.start("--kv-admission", "through", "--kv-cold-memory", "64MiB", memory="4MiB")
+        for seed in range(60, 66):  # More than memory holds: they are in cold memory and on the drive.
+            complete(url, text(seed))
+        self.assertGreater(complete(url, text(60))[1], 200)
+        complete(url, text(60), retain=soon)
+        complete(url, text(70), retain=soon)
+        self.assertGreater(metric(url, "kvist_tier_forgotten_blocks_total"), 20)
+        time.sleep(1.1)
+        for _ in range(2):
+            self.assertEqual(complete(url, text(60), retain=now)[1], 0)
+            self.assertEqual(complete(url, text(70), retain=now)[1], 0)
+            self.assertGreater(complete(url, text(61))[1], 200)
+            self.stop(process)
+            process, url = self.start("--kv-cold-memory", "64MiB")
+
+    def test_what_tenants_hold_of_tiers_is_in_the_usage_database(self):
+        usage = self.folder.parent / "usage.db"
+        begin = time.time()
+        process, url = self.start("--api-key", "secret", "--usage-db", usage, "--kv-cold-memory", "64MiB", "--kv-admission", "through", memory="4MiB")
+        for seed in range(80, 86):
+            complete(url, text(seed), key="secret")
+        time.sleep(1)
+        self.stop(process)
+        seconds = time.time() - begin
+        stats = json.loads(subprocess.run([KVIST, "store", "stats", self.folder, "--json"], capture_output=True, text=True, timeout=60).stdout.splitlines()[0])
+        prices = self.folder.parent / "prices.toml"
+        prices.write_text("[kv]\ncold_memory_per_gib_hour = 3600000\ndrive_per_gib_hour = 7200000\n")
+        cost = subprocess.run([KVIST, "cost", "--usage-db", usage, "--prices", prices, "--json"], capture_output=True, text=True, timeout=60)
+        row, = json.loads(cost.stdout)["data"]
+        self.assertEqual(row["tenant"], "default")
+        held = row["kv_byte_seconds"]
+        self.assertGreater(held["cold_memory"], 2**20)
+        self.assertGreater(held["drive"], 2**20)
+        self.assertLess(held["drive"], stats["record_bytes"] * seconds)
+        self.assertAlmostEqual(row["cost"] * 2**30 / 1000, held["cold_memory"] + 2 * held["drive"], delta=row["cost"] * 2**30 / 1000 * 1e-6)
 
     def test_a_drive_that_takes_no_more_is_told_once_and_answers_go_on(self):
         def small_files():

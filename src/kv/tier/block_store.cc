@@ -129,6 +129,7 @@ void BlockStore::FindBlocks() {
     const absl::StatusOr<DiskFile> file = segments_.Use(id);
     if (!file.ok()) {  // A writer beside us has removed it since; or it is damaged beyond opening.
       ++stats_.read_errors;
+      files_show_more_ = true;
       continue;
     }
     TakeSegment(id, ReadSegment(*disk_, *file, PlaceIn(id)));
@@ -148,7 +149,10 @@ void BlockStore::TakeSegment(SegmentId id, const SegmentContents& contents) {
   if (!contents.sealed) ++stats_.unsealed_segments;
   for (const PlacedBlock& block : contents.blocks) {
     // Of two records of one block the later one stays: the other's segment was about to go.
-    if (const BlockSlot earlier = index_.Find(block.facts.id); earlier != kNoBlock) index_.Erase(earlier);
+    if (const BlockSlot earlier = index_.Find(block.facts.id); earlier != kNoBlock) {
+      index_.Erase(earlier);
+      files_show_more_ = true;
+    }
     index_.Insert(block.facts, {.segment = id, .offset = block.offset});
   }
   segments_.Seal(id, contents.file_bytes);
@@ -269,6 +273,7 @@ void BlockStore::EndRead(const ReadState& state, ReadNews& news) {
     if (block == kNoBlock || index_.PlaceOf(block) != job.PlaceOf(i)) continue;
     index_.Erase(block);
     ++stats_.damaged_blocks;
+    files_show_more_ = true;
   }
 }
 
@@ -305,10 +310,7 @@ void BlockStore::Drain() {
 
 void BlockStore::Close() {
   if (closed_) return;
-  Drain();  // Carried blocks begin segments of their own.
-  CloseSegment(false);
-  CloseSegment(true);
-  Drain();
+  SealAll();
   closed_ = true;
 }
 

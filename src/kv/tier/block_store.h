@@ -145,6 +145,7 @@ class BlockStore {
   StoreState state() const { return state_; }
   /// To be called now and then: a store whose folder was removed is disabled.
   void CheckFolder();
+  bool read_only() const { return options_.read_only; }  ///< Opened so.
 
   /// Seals what is being filled, and waits for everything. Afterwards only figures and news may be asked for.
   void Close();
@@ -153,6 +154,9 @@ class BlockStore {
   /// @return blocks removed. Errors: FailedPrecondition: opened read-only; those of the drive: then it is not done, and
   /// is to be repeated.
   absl::StatusOr<uint64_t> Purge(const PurgeFilter& filter);
+  /// The same of these blocks, if any is here or on its way; a store that is opened read-only just finds them no more.
+  /// Errors: those of the drive: they are not found any more then, but may be after a restart.
+  absl::Status Forget(std::span<const ContentId> ids);
   /// Puts the blocks of segments that are half empty or less into new ones. Waits for the drive. Errors: as Purge.
   absl::Status Compact();
 
@@ -164,6 +168,8 @@ class BlockStore {
   };
   std::vector<Listed> List() const;  ///< In order of places.
   const StoreIndex& index() const { return index_; }
+  /// Time goes on for what blocks take.
+  void Advance(TimeNs now) { index_.ledger().Advance(now); }
   void CheckInvariants() const;
 
  private:
@@ -238,6 +244,8 @@ class BlockStore {
   void DropSegment(SegmentId id);
   bool HasRoom(uint64_t segments) const;
   bool IsDriveFull() const;
+  void SealAll();
+  absl::Status PurgeSegments(std::span<const SegmentId> ids);
   absl::Status PurgeSegment(SegmentId id);
 
   void Dispatch(const DiskCompletion& completion);
@@ -260,6 +268,8 @@ class BlockStore {
   std::string reason_;
   StoreStats stats_;
   bool closed_ = false;
+  /// Files may show blocks that the index has given up: after a restart they would be there again.
+  bool files_show_more_ = false;
 
   std::optional<SegmentId> young_, old_;  ///< Being filled: with new blocks, and with carried ones.
   absl::flat_hash_map<SegmentId, Filling> filling_;

@@ -58,7 +58,10 @@ void BlockStore::DropSegment(SegmentId id) {
     index_.Erase(block);
     ++stats_.evicted_blocks;
   }
-  if (const absl::Status status = segments_.Remove(id); !status.ok()) StopWriting(status);
+  if (const absl::Status status = segments_.Remove(id); !status.ok()) {
+    files_show_more_ = true;
+    StopWriting(status);
+  }
 }
 
 void BlockStore::StartCarry(SegmentId victim, double share) {
@@ -135,12 +138,17 @@ void BlockStore::FinishCarry() {
   if (state_ == StoreState::kWriting) DropSegment(victim);
 }
 
-absl::Status BlockStore::Compact() {
-  if (options_.read_only || closed_) return absl::FailedPreconditionError("the store is open for reading alone");
-  Drain();
+/// Nothing is under way, and nothing is being filled.
+void BlockStore::SealAll() {
+  Drain();  // Carried blocks begin segments of their own.
   CloseSegment(false);
   CloseSegment(true);
   Drain();
+}
+
+absl::Status BlockStore::Compact() {
+  if (options_.read_only || closed_) return absl::FailedPreconditionError("the store is open for reading alone");
+  SealAll();
   std::vector<SegmentId> sparse;
   uint64_t dead = 0;
   for (const SegmentId id : segments_.All()) {
@@ -164,10 +172,7 @@ absl::Status BlockStore::Compact() {
 
 absl::StatusOr<uint64_t> BlockStore::Purge(const PurgeFilter& filter) {
   if (options_.read_only || closed_) return absl::FailedPreconditionError("the store is open for reading alone");
-  Drain();
-  CloseSegment(false);
-  CloseSegment(true);
-  Drain();
+  SealAll();
   uint64_t purged = 0;
   for (const SegmentId id : segments_.All()) {
     // From memory first: nobody finds a block whose bytes are being removed, whatever happens to the rest.
@@ -178,12 +183,8 @@ absl::StatusOr<uint64_t> BlockStore::Purge(const PurgeFilter& filter) {
       ++stats_.purged_blocks;
     }
   }
-  for (const SegmentId id : segments_.All()) {
-    if (const absl::Status status = PurgeSegment(id); !status.ok()) {
-      StopWriting(status);
-      return status;
-    }
-  }
+  KVIST_RETURN_IF_ERROR(PurgeSegments(segments_.All()));
+  files_show_more_ = false;
   // Segments that could not be listed or opened may hold anybody's blocks.
   KVIST_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk_->List());
   for (const std::string& name : names) {
@@ -192,6 +193,38 @@ absl::StatusOr<uint64_t> BlockStore::Purge(const PurgeFilter& filter) {
   }
   KVIST_RETURN_IF_ERROR(disk_->SyncFolder());
   return purged;
+}
+
+absl::Status BlockStore::Forget(std::span<const ContentId> ids) {
+  const auto concerned = [this](const ContentId& id) {
+    return index_.Find(id) != kNoBlock || writing_.contains(id.low);
+  };
+  if (closed_ || (!files_show_more_ && std::ranges::none_of(ids, concerned))) return absl::OkStatus();
+  if (!options_.read_only) SealAll();
+  std::vector<SegmentId> touched;
+  for (const ContentId& id : ids) {
+    const BlockSlot block = index_.Find(id);
+    if (block == kNoBlock) continue;
+    touched.push_back(index_.PlaceOf(block).segment);
+    index_.Erase(block);
+    ++stats_.purged_blocks;
+  }
+  if (options_.read_only) return absl::OkStatus();
+  std::ranges::sort(touched);
+  touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
+  KVIST_RETURN_IF_ERROR(PurgeSegments(files_show_more_ ? segments_.All() : touched));
+  files_show_more_ = false;
+  return disk_->SyncFolder();
+}
+
+absl::Status BlockStore::PurgeSegments(std::span<const SegmentId> ids) {
+  for (const SegmentId id : ids) {
+    if (const absl::Status status = PurgeSegment(id); !status.ok()) {
+      StopWriting(status);
+      return status;
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status BlockStore::PurgeSegment(SegmentId id) {

@@ -375,5 +375,71 @@ TEST(BlockStore, TheIndexTakesLittleMemory) {
   index.CheckInvariants();
 }
 
+std::vector<ContentId> IdsOf(std::span<const TestBlock> blocks) {
+  std::vector<ContentId> ids;
+  for (const TestBlock& block : blocks) ids.push_back(block.id);
+  return ids;
+}
+
+TEST(BlockStore, ForgottenBlocksAreInNoFileNorThereAfterARestart) {
+  for (const bool power : {false, true}) {
+    SimDrive drive(20);
+    const std::vector<TestBlock> blocks = MakeBlocks(0, 40, 9000), more = MakeBlocks(100, 110, 9000);
+    const auto gone = std::span(blocks).subspan(10, 20);
+    {
+      const auto store = OpenStore(drive);
+      ASSERT_EQ(StoreBlocks(*store, std::span(blocks).first(20)), 0u);
+      // Half of them are on their way, and one of them is damaged for a reader: its bytes are there.
+      std::vector<BlockWrite> writes;
+      for (const TestBlock& block : std::span(blocks).subspan(20)) writes.push_back(block.write());
+      drive.faults.flipped_read = 1;
+      bool wrong = false;
+      EXPECT_FALSE(ReadsRight(*store, gone[0], &wrong));
+      drive.faults = {};
+      store->Write(writes);
+      ASSERT_TRUE(store->Forget(IdsOf(gone)).ok());
+      EXPECT_EQ(CountRight(*store, gone), 0u);
+      EXPECT_EQ(CountRight(*store, blocks), 20u);
+      EXPECT_EQ(StoreBlocks(*store, more), 0u);  // It goes on.
+      for (const TestBlock& block : gone) EXPECT_FALSE(drive.Holds(block.bytes().first(64)));
+      drive.faults.crash_after = drive.operations();
+    }
+    drive.Crash(power);
+    const auto store = OpenStore(drive);
+    EXPECT_EQ(CountRight(*store, gone), 0u);
+    EXPECT_EQ(CountRight(*store, blocks), 20u);
+    EXPECT_EQ(store->Figures().totals.damaged_blocks, 0u) << "nobody believes that they are there";
+  }
+}
+
+TEST(BlockStore, ForgettingFindsBlocksThatAreBeingCarriedOn) {
+  SimDrive drive(21);
+  const auto store = OpenStore(drive);
+  const std::vector<TestBlock> favourites = MakeBlocks(0, 10, 8192);
+  ASSERT_EQ(StoreBlocks(*store, favourites), 0u);
+  store->Touch(IdsOf(favourites));
+  size_t next = 1000;
+  while (store->Figures().totals.drive_read_bytes == 0) {  // Until the first segment begins to be carried on.
+    ASSERT_EQ(StoreBlocks(*store, MakeBlocks(next, next + 1, 8192)), 0u);
+    ++next;
+  }
+  ASSERT_TRUE(store->Forget(IdsOf(favourites)).ok());
+  for (const TestBlock& block : favourites) EXPECT_FALSE(drive.Holds(block.bytes().first(64)));
+  EXPECT_EQ(CountRight(*store, favourites), 0u);
+}
+
+TEST(BlockStore, AReaderForgetsForItself) {
+  SimDrive drive(22);
+  const std::vector<TestBlock> blocks = MakeBlocks(0, 4, 9000);
+  const auto writer = OpenStore(drive);
+  ASSERT_EQ(StoreBlocks(*writer, blocks), 0u);
+  BlockStoreOptions reading = kSmall;
+  reading.read_only = true;
+  const auto reader = OpenStore(drive, reading);
+  ASSERT_TRUE(reader->Forget(IdsOf(std::span(blocks).first(1))).ok());
+  EXPECT_EQ(CountRight(*reader, blocks), 3u);
+  EXPECT_EQ(CountRight(*writer, blocks), 4u);
+}
+
 }  // namespace
 }  // namespace kvist::kv

@@ -132,7 +132,10 @@ void BlockStore::SubmitWrite(WriteIo& io) {
 
 void BlockStore::FinishWrite(const WriteIo& io, const DiskCompletion& completion) {
   const bool ok = completion.status.ok() && completion.bytes == io.bytes;
-  if (!ok) ++stats_.write_errors;
+  if (!ok) {
+    ++stats_.write_errors;
+    files_show_more_ = true;
+  }
   Filling& filling = filling_.at(io.segment);
   filling.pending -= io.items.size();
   for (const WriteItem& item : io.items) {

@@ -33,7 +33,7 @@ RamBlocks::RamBlocks(const FrameArena& arena, std::unique_ptr<FrameCodec> codec,
   free_.reserve(slots);
   for (uint32_t slot = slots; slot-- > 0;) free_.push_back(slot);
   index_.reserve(slots);
-  totals_.name = "cold_memory";
+  totals_.name = std::string(kColdMemoryTier);
   totals_.state = "writing";
   totals_.codec = std::string(codec_->name());
   totals_.lossless = codec_->lossless();
@@ -77,12 +77,42 @@ uint32_t RamBlocks::TakeSlot() {
   uint32_t slot = oldest_;
   while (slot != kNone && slots_[slot].readers > 0) slot = slots_[slot].newer;
   if (slot == kNone) return kNone;
-  Unlink(slot);
-  index_.erase(slots_[slot].id.low);
+  Remove(slot);
   slots_[slot] = {};
-  --totals_.blocks;
   ++totals_.evicted_blocks;
   return slot;
+}
+
+/// Nobody finds the block of a slot any more. REQUIRES: used.
+void RamBlocks::Remove(uint32_t slot) {
+  Unlink(slot);
+  index_.erase(slots_[slot].id.low);
+  slots_[slot].used = false;
+  --totals_.blocks;
+  ledger_.Remove(slots_[slot].tenant, codec_->encoded_bytes());
+}
+
+void RamBlocks::Free(uint32_t slot) {
+  slots_[slot] = {};
+  free_.push_back(slot);
+}
+
+void RamBlocks::Forget(std::span<const ContentId> ids) {
+  for (const ContentId& id : ids) {
+    const auto it = index_.find(id.low);
+    if (it == index_.end() || slots_[it->second].id != id) continue;
+    const uint32_t index = it->second;
+    Slot& slot = slots_[index];
+    ++totals_.forgotten_blocks;
+    slot.forgotten = true;
+    if (!slot.used) {
+      index_.erase(it);
+      slot.filling = false;  // Whoever is to fill it frees it.
+      continue;
+    }
+    Remove(index);
+    if (slot.readers == 0) Free(index);
+  }
 }
 
 void RamBlocks::Fill(uint32_t slot, const ColdWrite& block) {
@@ -154,11 +184,12 @@ void RamBlocks::MakeCopy(const Copy& copy, bool load) {
   Slot& slot = slots_[copy.slot];
   if (load) {
     codec_->Decode(BytesOf(copy.slot), arena_.Frame(copy.frame));
-    --slot.readers;
     ++totals_.read_blocks;
     totals_.read_bytes += arena_.frame_bytes();
+    if (--slot.readers == 0 && slot.forgotten) Free(copy.slot);
     return;
   }
+  if (slot.forgotten) return Free(copy.slot);
   codec_->Encode(arena_.Frame(copy.frame), BytesOf(copy.slot));
   slot.filling = false;
   slot.used = true;
@@ -166,6 +197,7 @@ void RamBlocks::MakeCopy(const Copy& copy, bool load) {
   ++totals_.blocks;
   ++totals_.stored_blocks;
   totals_.stored_bytes += codec_->encoded_bytes();
+  ledger_.Add(slot.tenant, codec_->encoded_bytes());
 }
 
 /// @return whether nothing of it is left to be done.
@@ -225,18 +257,21 @@ void RamBlocks::Visit(const std::function<bool(const Kept&)>& visit) const {
 }
 
 void RamBlocks::CheckInvariants() const {
-  size_t linked = 0, filling = 0, used = 0;
+  size_t linked = 0, filling = 0, used = 0, forgotten = 0;
   for (uint32_t index = oldest_; index != kNone; index = slots_[index].newer) {
     KVIST_CHECK(slots_[index].used && !slots_[index].filling && ++linked <= slots_.size());
   }
   for (const Slot& slot : slots_) {
     filling += slot.filling ? 1 : 0;
     used += slot.used ? 1 : 0;
-    KVIST_CHECK(!(slot.used && slot.filling) && (slot.used || slot.readers == 0));
+    forgotten += slot.forgotten ? 1 : 0;
+    KVIST_CHECK(int{slot.used} + int{slot.filling} + int{slot.forgotten} <= 1);
+    KVIST_CHECK(slot.used || slot.forgotten || slot.readers == 0);
     if (slot.used || slot.filling) KVIST_CHECK(slots_[index_.at(slot.id.low)].id == slot.id);
   }
   KVIST_CHECK(linked == used && used == totals_.blocks && index_.size() == used + filling);
-  KVIST_CHECK(free_.size() + used + filling == slots_.size());
+  KVIST_CHECK(free_.size() + used + filling + forgotten == slots_.size());
+  KVIST_CHECK(ledger_.bytes() == used * codec_->encoded_bytes());
 }
 
 }  // namespace kvist::kv

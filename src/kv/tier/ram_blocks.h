@@ -23,6 +23,7 @@
 #include "kv/page_layout.h"
 #include "kv/tier/frame_codec.h"
 #include "kv/tier/pacer.h"
+#include "kv/tier/tier_ledger.h"
 #include "kv/tier/transfer_rate.h"
 #include "platform/anonymous_memory.h"
 
@@ -58,11 +59,16 @@ class RamBlocks {
   /// One slice of copies. @param wait  all of them, pacers or not
   void Poll(TimeNs now, ColdNews& out, bool wait);
   bool busy() const { return !loads_.empty() || !stores_.empty(); }
+  /// As ColdBlocks.
+  void Forget(std::span<const ContentId> ids);
 
   /// How long copying so many blocks back is likely to take. Nanoseconds.
   double LoadNs(uint32_t blocks) const;
   double copy_bytes_per_s() const { return rate_.bytes_per_s(); }
   TierFigures Figures() const;
+  /// As ColdBlocks. A block takes its encoded bytes.
+  void Advance(TimeNs now) { ledger_.Advance(now); }
+  std::vector<TierHolding> Holdings() const { return ledger_.Holdings(kColdMemoryTier); }
   const FrameCodec& codec() const { return *codec_; }
 
   /// A block, until the next call.
@@ -86,6 +92,7 @@ class RamBlocks {
     std::array<TokenId, kBlockTokens> tokens;
     uint32_t tokens_count = 0;
     bool used = false, filling = false;     ///< Holds a block; or will, and nobody finds it before.
+    bool forgotten = false;                 ///< Neither any more: free once its copies are made.
     uint32_t readers = 0;                   ///< Copies from it that are to be made.
     uint32_t older = kNone, newer = kNone;  ///< Of those that are used.
   };
@@ -111,6 +118,8 @@ class RamBlocks {
   void Unlink(uint32_t slot);
   void LinkNewest(uint32_t slot);
   uint32_t TakeSlot();
+  void Remove(uint32_t slot);
+  void Free(uint32_t slot);
   void Fill(uint32_t slot, const ColdWrite& block);
   void MakeCopy(const Copy& copy, bool load);
   bool Advance(Transfer& transfer, bool load, bool wait, uint64_t& left, TimeNs now);
@@ -126,6 +135,7 @@ class RamBlocks {
   std::list<Transfer> loads_, stores_;
   uint64_t next_ticket_ = 1;
   TransferRate rate_;
+  TierLedger ledger_;
   TierFigures totals_;
 };
 

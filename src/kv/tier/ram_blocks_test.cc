@@ -228,5 +228,40 @@ TEST(RamBlocks, RandomPrograms) {
   for (uint64_t seed = 1; seed <= 40; ++seed) Program(seed);
 }
 
+TEST(RamBlocks, WhatIsForgottenIsNotFoundAndItsRoomIsFreeOnceItsCopiesAreMade) {
+  Blocks blocks(4, kFrameBytes);  // One block a Poll.
+  blocks.Store(std::vector<uint64_t>{1, 2, 3}, 0);
+  blocks.Finish();
+  const std::vector<ContentId> gone = {Blocks::IdOf(1), Blocks::IdOf(3), Blocks::IdOf(9)};
+  // A load that has begun still gets what it was promised.
+  blocks.Load(std::vector<uint64_t>{1, 2}, 10);
+  blocks->Forget(gone);
+  blocks->CheckInvariants();
+  EXPECT_FALSE(blocks->Contains(Blocks::IdOf(1)));
+  blocks.Store(std::vector<uint64_t>{4, 5}, 0);  // There is room for both.
+  const ColdNews news = blocks.Finish();
+  EXPECT_TRUE(news.loads.front().missing.empty());
+  EXPECT_EQ(blocks.Frame(10)[0], Blocks::ByteOf(1));
+  EXPECT_EQ(blocks.Read(std::vector<uint64_t>{1, 2, 3, 4, 5}), (std::vector<bool>{false, true, false, true, true}));
+  EXPECT_EQ(blocks->Figures().blocks, 3u);
+  EXPECT_EQ(blocks->Figures().forgotten_blocks, 2u);
+  EXPECT_EQ(blocks->Figures().evicted_blocks, 0u);
+}
+
+TEST(RamBlocks, WhatIsForgottenBeforeItWasCopiedNeverComesAndMayComeAgain) {
+  Blocks blocks(4);
+  blocks.Store(std::vector<uint64_t>{1, 2}, 0);
+  blocks->Forget(std::vector{Blocks::IdOf(2)});
+  blocks->CheckInvariants();
+  blocks.Store(std::vector<uint64_t>{2}, 5);  // Somebody has read it anew.
+  EXPECT_EQ(blocks.Finish().stores.size(), 2u);
+  EXPECT_EQ(blocks.Read(std::vector<uint64_t>{1, 2}), (std::vector<bool>{true, true}));
+  blocks.Store(std::vector<uint64_t>{3}, 0);
+  blocks->Forget(std::vector{Blocks::IdOf(3)});
+  blocks.Finish();
+  EXPECT_EQ(blocks.Read(std::vector<uint64_t>{3}), std::vector<bool>{false});
+  EXPECT_EQ(blocks->Figures().stored_blocks, 2u);
+}
+
 }  // namespace
 }  // namespace kvist::kv

@@ -66,6 +66,7 @@ BlockSlot StoreIndex::Insert(const BlockFacts& facts, RecordAt at) {
   ++live_;
   live_bytes_ += facts.record_bytes();
   payload_bytes_ += facts.payload_bytes;
+  ledger_.Add(facts.origin.tenant, facts.record_bytes());
   return block;
 }
 
@@ -74,7 +75,9 @@ void StoreIndex::Erase(BlockSlot block) {
   Unplace(entry);
   by_id_.erase(block);
   --live_;
-  live_bytes_ -= kStorePage + StorePages(entry.payload_bytes);
+  const uint64_t record_bytes = kStorePage + StorePages(entry.payload_bytes);
+  live_bytes_ -= record_bytes;
+  ledger_.Remove(origins_[entry.origin].tenant, record_bytes);
   payload_bytes_ -= entry.payload_bytes;
   entry = {};
   free_.push_back(block);
@@ -178,6 +181,7 @@ void StoreIndex::CheckInvariants() const {
     bytes += segment_bytes;
   }
   KVIST_CHECK(live == live_ && by_id_.size() == live_ && bytes == live_bytes_);
+  KVIST_CHECK(ledger_.bytes() == live_bytes_);
   KVIST_CHECK(live_ + free_.size() == entries_.size());
 }
 

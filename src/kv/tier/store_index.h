@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "kv/tier/eviction_order.h"
 #include "kv/tier/store_format.h"
+#include "kv/tier/tier_ledger.h"
 
 namespace kvist::kv {
 
@@ -57,6 +58,9 @@ class StoreIndex {
   size_t size() const { return live_; }
   uint64_t live_bytes() const { return live_bytes_; }  ///< Of records.
   uint64_t payload_bytes() const { return payload_bytes_; }
+  /// Whose records take how much, by BlockOrigin::tenant.
+  TierLedger& ledger() { return ledger_; }
+  const TierLedger& ledger() const { return ledger_; }
   /// Memory that all this takes.
   uint64_t memory_bytes() const;
 
@@ -111,6 +115,7 @@ class StoreIndex {
   size_t live_ = 0;
   uint64_t live_bytes_ = 0, payload_bytes_ = 0;
   uint64_t uses_ = 0;
+  TierLedger ledger_;
 };
 
 }  // namespace kvist::kv

@@ -83,12 +83,22 @@ void StoredBlocks::Poll(TimeNs now, ColdNews& out, bool wait) {
   news_.writes.clear();
 }
 
+void StoredBlocks::Forget(std::span<const ContentId> ids) {
+  (void)store_->Forget(ids);  // A store that could not says why it writes no more.
+}
+
+std::vector<TierHolding> StoredBlocks::Holdings() const {
+  // What another process has written is that one's to count.
+  if (store_->read_only()) return {};
+  return store_->index().ledger().Holdings(kDriveTier);
+}
+
 std::vector<TierFigures> StoredBlocks::Figures() const {
   const StoreFigures figures = store_->Figures();
   const StoreStats& totals = figures.totals;
   const auto of = [&](ReadFault fault) { return totals.missing[static_cast<size_t>(fault)]; };
   const uint64_t missing = std::accumulate(totals.missing.begin(), totals.missing.end(), uint64_t{0});
-  return {{.name = "drive",
+  return {{.name = std::string(kDriveTier),
            .state = std::string(StoreStateName(figures.state)),
            .reason = figures.reason,
            .codec = "none",
@@ -104,6 +114,7 @@ std::vector<TierFigures> StoredBlocks::Figures() const {
            .stored_bytes = totals.stored_bytes,
            .refused_blocks = totals.refused_blocks,
            .evicted_blocks = totals.evicted_blocks,
+           .forgotten_blocks = totals.purged_blocks,
            .faults = missing - of(ReadFault::kAbsent) - of(ReadFault::kError) + totals.read_errors +
                      totals.write_errors + totals.sync_errors,
            .drive_read_bytes = totals.drive_read_bytes,

@@ -37,7 +37,11 @@ class StoredBlocks final : public ColdBlocks {
   void Poll(TimeNs now, ColdNews& out, bool wait) override;
   bool busy() const override { return store_->busy() || store_->has_news(); }
   void Close(const std::function<bool()>& /*keep*/) override { store_->Close(); }
+  void Forget(std::span<const ContentId> ids) override;
   std::vector<TierFigures> Figures() const override;
+  void Advance(TimeNs now) override { store_->Advance(now); }
+  /// A block takes its record's bytes. Room of segments that no block takes is nobody's.
+  std::vector<TierHolding> Holdings() const override;
 
   BlockStore& store() { return *store_; }
 

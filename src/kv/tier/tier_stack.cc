@@ -1,6 +1,7 @@
 #include "kv/tier/tier_stack.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/check.h"
 #include "platform/disk.h"
@@ -173,6 +174,22 @@ void TierStack::Close(const std::function<bool()>& keep) {
   if (drive_ == nullptr) return;
   SaveMemory(keep);
   drive_->Close(keep);
+}
+
+void TierStack::Forget(std::span<const ContentId> ids) {
+  memory_->Forget(ids);
+  if (drive_ != nullptr) drive_->Forget(ids);
+}
+
+void TierStack::Advance(TimeNs now) {
+  memory_->Advance(now);
+  if (drive_ != nullptr) drive_->Advance(now);
+}
+
+std::vector<TierHolding> TierStack::Holdings() const {
+  std::vector<TierHolding> holdings = memory_->Holdings();
+  if (drive_ != nullptr) std::ranges::move(drive_->Holdings(), std::back_inserter(holdings));
+  return holdings;
 }
 
 std::vector<TierFigures> TierStack::Figures() const {

@@ -40,7 +40,10 @@ class TierStack final : public ColdBlocks {
   void Poll(TimeNs now, ColdNews& out, bool wait) override;
   bool busy() const override { return memory_->busy() || (drive_ != nullptr && drive_->busy()); }
   void Close(const std::function<bool()>& keep) override;
+  void Forget(std::span<const ContentId> ids) override;
   std::vector<TierFigures> Figures() const override;
+  void Advance(TimeNs now) override;
+  std::vector<TierHolding> Holdings() const override;
 
   RamBlocks& memory() { return *memory_; }
   StoredBlocks* drive() { return drive_.get(); }
