@@ -85,11 +85,11 @@ std::string TenantMemoryBody(const engine::MemorySnapshot& snapshot, const Reque
     if (text.node.cache_namespace == cache_namespace) own.nodes.push_back(text);
   }
   return JsonText(json::object{{"object", "kvist.memory"},
-                                      {"block_tokens", kv::kBlockTokens},
-                                      {"own_blocks", blocks},
-                                      {"requests", RequestsOf(own, log, tenants)},
-                                      {"nodes_total", own.nodes.size()},
-                                      {"nodes", NodesOf(own)}});
+                               {"block_tokens", kv::kBlockTokens},
+                               {"own_blocks", blocks},
+                               {"requests", RequestsOf(own, log, tenants)},
+                               {"nodes_total", own.nodes.size()},
+                               {"nodes", NodesOf(own)}});
 }
 
 json::object BlocksObject(const kv::FrameCounts& frames) {
