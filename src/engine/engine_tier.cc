@@ -152,10 +152,10 @@ bool TierMover::Take(const kv::ColdNews& news, TimeNs now) {
   return !news.loads.empty() || !news.stores.empty();
 }
 
-/// What is to be forgotten is hot memory's alone, which knows when.
-void TierMover::ForgetBelow() {
+/// What is to be forgotten is hot memory's alone, which knows when. @return whether there was any
+bool TierMover::ForgetBelow() {
   std::vector<kv::ContentId> ids = memory_.TakeForgotten();
-  if (ids.empty()) return;
+  if (ids.empty()) return false;
   cold_.Forget(ids);
   std::ranges::sort(ids, {}, &kv::ContentId::low);
   const auto is_forgotten = [&](const kv::ContentId& id) {
@@ -165,15 +165,16 @@ void TierMover::ForgetBelow() {
     const auto end = load.ids.begin() + load.usable;
     load.usable = static_cast<uint32_t>(std::find_if(load.ids.begin(), end, is_forgotten) - load.ids.begin());
   }
+  return true;
 }
 
 bool TierMover::Turn(TimeNs now) {
   if (closed_) return false;
-  ForgetBelow();
+  const bool forgot = ForgetBelow();
   news_ = {};
   cold_.Poll(now, news_);
   const bool taken = Take(news_, now);
-  return StoreAhead(now) || taken;
+  return StoreAhead(now) || taken || forgot;
 }
 
 std::vector<Fetched> TierMover::TakeFetched() {

@@ -89,7 +89,7 @@ class TierMover {
   bool Start(Request& request, const Stored& stored, TimeNs now);
   void FinishLoad(const kv::ColdNews::Load& news, TimeNs now);
   bool Take(const kv::ColdNews& news, TimeNs now);
-  void ForgetBelow();
+  bool ForgetBelow();
   uint32_t StoringRoom() const;
   bool StoreAhead(TimeNs now);
   /// A block, and where it goes.

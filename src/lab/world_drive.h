@@ -49,11 +49,13 @@ class ForgottenBlocks {
  public:
   explicit ForgottenBlocks(WorldLog& log) : log_(log) {}
   void Forget(const kv::ContentId& id) {
-    if (!excused_) names_.insert(id.low);
+    if (!excused_ && !dying_) names_.insert(id.low);
   }
   void Stored(const kv::ContentId& id) { names_.erase(id.low); }
   bool Has(const kv::ContentId& id) const { return names_.contains(id.low); }
   void Read() { log_.Report("forgotten", "a block is read that was to be forgotten"); }
+  /// What a process does that is being killed does not count.
+  void SetDying(bool dying) { dying_ = dying; }
   /// The drive has failed: nothing can be promised any more.
   void Excuse() {
     excused_ = true;
@@ -63,7 +65,7 @@ class ForgottenBlocks {
  private:
   WorldLog& log_;
   absl::flat_hash_set<uint64_t> names_;
-  bool excused_ = false;
+  bool excused_ = false, dying_ = false;
 };
 
 class CheckedColdBlocks final : public kv::ColdBlocks {

@@ -228,10 +228,12 @@ void SimWorker::Kill(bool power) {
   CountLife();
   drive_had_trouble_ = true;
   life_->dying = true;
+  forgotten_.SetDying(true);
   drive_.faults.crash_after = drive_.operations();
   life_->executor.Fail(absl::AbortedError("the process is gone"), /*for_good=*/true);
   life_.reset();
   drive_.Crash(power);
+  forgotten_.SetDying(false);
 }
 
 void SimWorker::CountLife() {

@@ -270,6 +270,7 @@ class BlockStore {
   bool closed_ = false;
   /// Files may show blocks that the index has given up: after a restart they would be there again.
   bool files_show_more_ = false;
+  bool names_removed_ = false;  ///< Since the folder was synced: a loss of power may bring files back.
 
   std::optional<SegmentId> young_, old_;  ///< Being filled: with new blocks, and with carried ones.
   absl::flat_hash_map<SegmentId, Filling> filling_;

@@ -1,6 +1,7 @@
 // Room: which segment goes, what of it is carried on, and removing blocks for good.
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/status.h"
@@ -58,6 +59,7 @@ void BlockStore::DropSegment(SegmentId id) {
     index_.Erase(block);
     ++stats_.evicted_blocks;
   }
+  names_removed_ = true;
   if (const absl::Status status = segments_.Remove(id); !status.ok()) {
     files_show_more_ = true;
     StopWriting(status);
@@ -199,7 +201,12 @@ absl::Status BlockStore::Forget(std::span<const ContentId> ids) {
   const auto concerned = [this](const ContentId& id) {
     return index_.Find(id) != kNoBlock || writing_.contains(id.low);
   };
-  if (closed_ || (!files_show_more_ && std::ranges::none_of(ids, concerned))) return absl::OkStatus();
+  // What a segment loses that is being carried on is in its file until it goes.
+  const bool show_more = files_show_more_ || carry_.has_value();
+  if (closed_) return absl::OkStatus();
+  if (!show_more && std::ranges::none_of(ids, concerned)) {
+    return std::exchange(names_removed_, false) ? disk_->SyncFolder() : absl::OkStatus();
+  }
   if (!options_.read_only) SealAll();
   std::vector<SegmentId> touched;
   for (const ContentId& id : ids) {
@@ -213,7 +220,7 @@ absl::Status BlockStore::Forget(std::span<const ContentId> ids) {
   std::ranges::sort(touched);
   touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
   KVIST_RETURN_IF_ERROR(PurgeSegments(files_show_more_ ? segments_.All() : touched));
-  files_show_more_ = false;
+  files_show_more_ = names_removed_ = false;
   return disk_->SyncFolder();
 }
 
