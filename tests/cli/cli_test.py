@@ -313,7 +313,6 @@ class Settings(CliTest):
             (("replay", "--trace", self.text, "--device", "h100", "--route", "round-robin"), "--route needs --replicas"),
             (("serve", "--kv-cold-memory", "0", "--kv-cold-codec", "int8"), "--kv-cold-codec needs --kv-cold-memory"),
             (("serve", "--kv-disk", "/x", "--kv-admission", "all", "--kv-disk-daily-writes", "1GiB"), "--kv-disk-daily-writes does nothing with --kv-admission all"),
-            (("serve", "--kv-disk", "/x", "--kv-disk-read-only", "--kv-disk-size", "1GiB"), "--kv-disk-size does nothing with"),
             (("serve", "--policy", "fcfs", "--prefills-max", "2"), "--prefills-max does nothing with --policy fcfs"),
             (("serve", "--policy", "fair", "--tpot-target-ms", "50"), "--tpot-target-ms does nothing with --policy fair"),
             (("serve", "--no-cache", "--pin-share", "0.5"), "--pin-share does nothing with --no-cache"),
