@@ -310,10 +310,10 @@ asio::awaitable<void> HttpConnection::Generate(Request& request) {
   Service& service = host_.service;
   watch_wanted_ = true;
   Watch();  // From here on, as preparing may take long: a schema is compiled.
+  const std::stop_token stop = preparing_.get_token();
   absl::StatusOr<PreparedRequest> prepared =
-      co_await OnWorker(host_.workers, socket_.get_executor(), [&service, &request, stop = preparing_.get_token()] {
-        return service.Prepare(request.head, request.body, stop);
-      });
+      co_await OnWorker(host_.workers, socket_.get_executor(),
+                        [&service, &request, &stop] { return service.Prepare(request.head, request.body, stop); });
   request.body = std::string();  // Not kept while the generation runs.
   if (service.stopping() && (prepared.ok() || absl::IsCancelled(prepared.status()))) {
     prepared = absl::UnavailableError("the server is shutting down");

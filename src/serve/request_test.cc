@@ -15,12 +15,17 @@ using ::testing::HasSubstr;
 
 const RequestContext kContext{.model_id = "tiny", .vocab_size = 100};
 
+/// A body with `more`, and with the field that there must be unless that is in it.
+std::string BodyWith(std::string_view key, std::string_view value, const std::string& more) {
+  const std::string own = Cat("\"", key, "\":");
+  if (more.starts_with(own)) return Cat("{", more, "}");
+  return Cat("{", own, value, more.empty() ? "" : ",", more, "}");
+}
 absl::StatusOr<ChatRequest> Chat(const std::string& more) {
-  return ParseChatRequest(R"({"messages":[{"role":"user","content":"hi"}])" + (more.empty() ? "" : "," + more) + "}",
-                          kContext);
+  return ParseChatRequest(BodyWith("messages", R"([{"role":"user","content":"hi"}])", more), kContext);
 }
 absl::StatusOr<CompletionRequest> Completion(const std::string& more) {
-  return ParseCompletionRequest(R"({"prompt":"hi")" + (more.empty() ? "" : "," + more) + "}", kContext);
+  return ParseCompletionRequest(BodyWith("prompt", R"("hi")", more), kContext);
 }
 
 std::string ParamOf(const absl::Status& status) {
