@@ -59,9 +59,9 @@ admin = true
 
 TEST_F(ServerUsage, AddsUpToWhatClientsWereTold) {
   int64_t prompt = 0, cached = 0, output = 0;
-  for (const char* more : {"", R"(,"n":3)", R"(,"max_tokens":1)", R"(,"stop":"soft")"}) {
-    const std::string body =
-        std::string(R"({"messages":[{"role":"user","content":"tell me"}],"max_tokens":9)") + more + "}";
+  for (const char* more :
+       {R"("max_tokens":9)", R"("max_tokens":9,"n":3)", R"("max_tokens":1)", R"("max_tokens":9,"stop":"soft")"}) {
+    const std::string body = std::string(R"({"messages":[{"role":"user","content":"tell me"}],)") + more + "}";
     const HttpResponse response = Ask(body);
     ASSERT_EQ(response.status, 200) << response.body;
     const json::value usage = json::parse(response.body).at("usage");
