@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 #include <boost/json.hpp>
@@ -21,6 +22,7 @@
 #include "kernels/peak.h"
 #include "lab/machine.h"
 #include "lab/measured_shape.h"
+#include "lab/step_speed.h"
 #include "modelfile/inspect.h"
 #include "platform/anonymous_memory.h"
 #include "platform/interrupt.h"
@@ -48,17 +50,18 @@ struct Outcome {
   cost::Calibration calibration;
   size_t samples = 0;
   boost::json::array steps;  ///< Of the samples: what was measured, and what the calibrated device makes of it.
+  std::optional<lab::Steadiness> steadiness;         ///< Of --steps.
   double held_out_before = -1, held_out_after = -1;  ///< -1 = there were none.
 };
 
 /// Writes steps.csv of cost::Profile.
-absl::Status MeasureProfile(const CalibrateFlags& flags, runtime::Runtime& runtime, StatusLine& line) {
-  constexpr uint32_t kRounds = 3;
+absl::StatusOr<lab::Steadiness> MeasureProfile(const CalibrateFlags& flags, runtime::Runtime& runtime,
+                                               StatusLine& line) {
   const step::ExecutorLimits& limits = runtime.executor->Limits();
   std::vector<lab::MeasuredStep> steps = lab::StepGrid(limits, flags.decodes_max, flags.context_max);
-  lab::SpeedOptions options{.repetitions = kRounds};
-  options.progress = [&](std::string_view name, uint32_t round) {
-    line.Show(fmt::format("{}, round {} of {}", name, round, kRounds));
+  lab::StepSpeedOptions options;
+  options.progress = [&](uint32_t round) {
+    line.Show(fmt::format("steps, round {} of {}", round, options.rounds));
     return !Interrupted();
   };
   KVIST_RETURN_IF_ERROR(lab::MeasureSteps(*runtime.executor, *runtime.memory, runtime.clock, options, steps));
@@ -68,7 +71,8 @@ absl::Status MeasureProfile(const CalibrateFlags& flags, runtime::Runtime& runti
   }
   std::error_code error;
   std::filesystem::create_directories(flags.steps, error);
-  return WriteTextFile(flags.steps + "/steps.csv", text);
+  KVIST_RETURN_IF_ERROR(WriteTextFile(flags.steps + "/steps.csv", text));
+  return lab::SteadinessOf(steps);
 }
 
 absl::StatusOr<Outcome> CalibrateMachine(CalibrateFlags& flags) {
@@ -99,12 +103,16 @@ absl::StatusOr<Outcome> CalibrateMachine(CalibrateFlags& flags) {
   };
   KVIST_ASSIGN_OR_RETURN(const std::vector<lab::Speed> measured,
                          lab::MeasureSpeed(*runtime->executor, *runtime->memory, runtime->clock, speeds));
-  if (!flags.steps.empty()) KVIST_RETURN_IF_ERROR(MeasureProfile(flags, *runtime, line));
+  std::optional<lab::Steadiness> steadiness;
+  if (!flags.steps.empty()) {
+    KVIST_ASSIGN_OR_RETURN(steadiness, MeasureProfile(flags, *runtime, line));
+  }
   const cost::StepModelOptions guess{
       .device = lab::GuessOf(facts), .shape = lab::ShapeOf(model), .weights = lab::WeightsOf(model)};
   const std::vector<cost::StepSample> samples =
       lab::SamplesOf(measured, limits.tokens_per_step_max, guess.shape.window);
-  Outcome outcome{.calibration = cost::Calibrate(guess, samples), .samples = samples.size(), .steps = {}};
+  Outcome outcome{
+      .calibration = cost::Calibrate(guess, samples), .samples = samples.size(), .steps = {}, .steadiness = steadiness};
   cost::StepModelOptions calibrated = guess;
   calibrated.device = outcome.calibration.device;
   KVIST_ASSIGN_OR_RETURN(cost::StepModel step_model, cost::StepModel::Create(std::move(calibrated)));
@@ -165,6 +173,11 @@ absl::StatusOr<Outcome> CalibrateProfile(const CalibrateFlags& flags) {
   return outcome;
 }
 
+/// More than a tenth of the steps took another time in each round.
+bool IsBusy(const lab::Steadiness& steadiness) {
+  return steadiness.unsteady * 10 > steadiness.steps;
+}
+
 absl::Status RunCalibrate(CalibrateFlags& flags) {
   const bool profiled = !flags.device.profile.empty();
   if (profiled && flags.device.device.empty()) {
@@ -178,11 +191,23 @@ absl::Status RunCalibrate(CalibrateFlags& flags) {
                  : Cat("kvist calibrate: ", outcome.samples, " measured steps");
     KVIST_RETURN_IF_ERROR(WriteTextFile(flags.output, device::FormatDevice(calibration.device, source)));
   }
+  if (const auto& steadiness = outcome.steadiness; steadiness && IsBusy(*steadiness)) {
+    fmt::print(stderr,
+               "warning: {} of {} steps took {:.0f} % longer in one round than in another: is this machine doing "
+               "something else? --steps is only as good as it is idle\n",
+               steadiness->unsteady, steadiness->steps, 100 * lab::kUnsteady);
+  }
   if (flags.json) {
     boost::json::object out = {{"samples", outcome.samples},
                                {"error_before", calibration.error_before},
                                {"error_after", calibration.error_after},
                                {"steps", outcome.steps}};
+    if (const auto& steadiness = outcome.steadiness) {
+      out["step_profile"] = {{"steps", steadiness->steps},
+                             {"median_spread", steadiness->median_spread},
+                             {"worst_spread", steadiness->worst_spread},
+                             {"unsteady", steadiness->unsteady}};
+    }
     if (outcome.held_out_before >= 0) {
       out["held_out"] = {
           {"steps", kHeldOut}, {"error_before", outcome.held_out_before}, {"error_after", outcome.held_out_after}};
@@ -192,6 +217,10 @@ absl::Status RunCalibrate(CalibrateFlags& flags) {
   }
   fmt::print("{} samples: mean error {:.1f} % as guessed, {:.1f} % calibrated\n", outcome.samples,
              100 * calibration.error_before, 100 * calibration.error_after);
+  if (const auto& steadiness = outcome.steadiness) {
+    fmt::print("{} whole steps: times of a step differ by {:.1f} % between rounds (median), {:.0f} % at worst\n",
+               steadiness->steps, 100 * steadiness->median_spread, 100 * steadiness->worst_spread);
+  }
   if (outcome.held_out_before >= 0) {
     fmt::print("{} other steps: mean error {:.1f} % as guessed, {:.1f} % calibrated\n", kHeldOut,
                100 * outcome.held_out_before, 100 * outcome.held_out_after);

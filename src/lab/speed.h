@@ -59,21 +59,6 @@ uint32_t TokensNeeded(const SpeedOptions& options);
 /// Seconds that a prompt takes up to its first sampled token, once, nothing before it. As MeasureSpeed.
 absl::StatusOr<double> TimePrompt(step::Executor& executor, kv::KvMemory& memory, const Clock& clock, uint32_t tokens);
 
-/// A step of one part of a prompt, of single tokens of some sequences, or of both.
-struct MeasuredStep {
-  uint32_t chunk = 0, before = 0;  ///< Tokens of the prompt, and of its context.
-  uint32_t decodes = 0, view = 0;  ///< Sequences with a token each, and the tokens that each of them sees.
-  double seconds = 0;              ///< By the executor's own measure, median.
-};
-
-/// The steps of a grid that servers are in, up to what the limits and the memory allow: prompts of 8 tokens and more
-/// after contexts up to `context_max`, up to `decodes_max` single tokens, and both.
-std::vector<MeasuredStep> StepGrid(const step::ExecutorLimits& limits, uint32_t decodes_max, uint32_t context_max);
-
-/// Fills in their seconds. As MeasureSpeed; `options.repetitions` and `progress` are looked at.
-absl::Status MeasureSteps(step::Executor& executor, kv::KvMemory& memory, const Clock& clock,
-                          const SpeedOptions& options, std::vector<MeasuredStep>& steps);
-
 /// Takes over the executor's wake function.
 /// REQUIRES: no step in flight, memory without sequences. Errors: InvalidArgument when the tokens do not fit.
 absl::StatusOr<std::vector<Speed>> MeasureSpeed(step::Executor& executor, kv::KvMemory& memory, const Clock& clock,
