@@ -4,10 +4,12 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include <fmt/format.h>
 #include <boost/json.hpp>
 
+#include "base/byte_size.h"
 #include "base/status.h"
 #include "cli/model_flags.h"
 #include "cli/model_path.h"
@@ -39,6 +41,38 @@ boost::json::object TotalsJson(const lab::DeviceReplayResult& result) {
             {"host", cost.host_ns / busy_ns}}}};
 }
 
+boost::json::object LinkJson(const cost::LinkUse& use) {
+  return {{"transfers", use.transfers},
+          {"bytes", use.bytes},
+          {"busy_s", static_cast<double>(use.busy_ns) * 1e-9},
+          {"waited_s", static_cast<double>(use.waited_ns) * 1e-9}};
+}
+
+boost::json::object HostJson(const lab::DeviceReplayResult& result) {
+  const lab::HostFigures& host = result.host;
+  return {{"restores", host.restores},
+          {"restored_blocks", host.restored_blocks},
+          {"restore_s", static_cast<double>(host.restore_ns) * 1e-9},
+          {"computed_instead", host.computed_instead},
+          {"evicted_blocks", host.evicted_blocks},
+          {"to_host", LinkJson(host.to_host)},
+          {"to_device", LinkJson(host.to_device)}};
+}
+
+void PrintHost(const lab::DeviceReplayResult& result) {
+  const lab::HostFigures& host = result.host;
+  const auto link = [](std::string_view name, const cost::LinkUse& use) {
+    const auto transfers = static_cast<double>(std::max<uint64_t>(use.transfers, 1));
+    fmt::print("  {}: {} transfers of {:.1f} MB, {:.1f} s in all; {:.2f} ms waited for the link each\n", name,
+               use.transfers, use.bytes / transfers * 1e-6, static_cast<double>(use.busy_ns) * 1e-9,
+               static_cast<double>(use.waited_ns) / transfers * 1e-6);
+  };
+  fmt::print("memory of the host: {} prompts began with {} blocks from there; {} were sooner computed\n", host.restores,
+             host.restored_blocks, host.computed_instead);
+  link("to it", host.to_host);
+  link("from it", host.to_device);
+}
+
 void Print(const ReplayDeviceFlags& flags, const lab::DeviceReplayResult& result, uint32_t blocks, double wall_s,
            bool json) {
   lab::LoadReport report{.url = Cat("emulated ", flags.device.device), .model = flags.device.shape};
@@ -53,14 +87,15 @@ void Print(const ReplayDeviceFlags& flags, const lab::DeviceReplayResult& result
     out["running_max"] = report.summary.running_max;
     out["kv_blocks"] = blocks;
     out["emulation"] = TotalsJson(result);
+    if (flags.HasHost()) out["host"] = HostJson(result);
     if (flags.replicas > 1) {
       const auto [least, most] = std::ranges::minmax(result.busy_s);
       out["replicas"] = {
           {"count", flags.replicas}, {"route", flags.route}, {"busy_s_min", least}, {"busy_s_max", most}};
     }
-    if (result.profile_asked > 0) {
-      out["outside_profile_share"] =
-          static_cast<double>(result.profile_outside) / static_cast<double>(result.profile_asked);
+    if (const cost::ProfileUse& use = result.profile_use; use.steps > 0) {
+      out["outside_profile_share"] = static_cast<double>(use.outside) / static_cast<double>(use.steps);
+      out["outside_profile"] = {{"steps", use.outside}, {"worst_factor", use.worst.factor}, {"worst", use.worst.where}};
     }
     fmt::print("{}\n", serve::JsonText(out));
     return;
@@ -75,12 +110,29 @@ void Print(const ReplayDeviceFlags& flags, const lab::DeviceReplayResult& result
       "host {:.1f} %\n",
       percent * cost.matmul_ns, percent * cost.attention_ns, percent * cost.experts_ns, percent * cost.other_ns,
       percent * cost.links_ns, percent * cost.host_ns);
-  if (result.profile_outside > 0) {
-    fmt::print("{:.1f} % of the steps lay outside of what the profile measured\n",
-               100 * static_cast<double>(result.profile_outside) / static_cast<double>(result.profile_asked));
+  if (flags.HasHost()) PrintHost(result);
+  if (const cost::ProfileUse& use = result.profile_use; use.outside > 0) {
+    fmt::print(
+        "{} steps, {:.2f} %, lay outside of what the profile measured, the worst by a factor of {:.2f} ({}): beyond it "
+        "times go on in proportion\n",
+        use.outside, 100 * static_cast<double>(use.outside) / static_cast<double>(use.steps), use.worst.factor,
+        use.worst.where);
   }
   fmt::print(stderr, "{:.1f} s of the device in {:.2f} s: {:.0f} times real time\n", result.duration_s, wall_s,
              result.duration_s / wall_s);
+}
+
+absl::StatusOr<lab::HostTierOptions> HostOf(const ReplayDeviceFlags& flags, const cost::StepModel& model) {
+  KVIST_ASSIGN_OR_RETURN(const uint64_t bytes, ParseByteSize(flags.host_memory));
+  lab::HostTierOptions host{.block_bytes = model.kv_bytes_per_token() * kv::kBlockTokens};
+  const double devices = 1.0 * flags.device.tensor_parallel * flags.device.pipeline_parallel;
+  host.blocks_max = static_cast<uint64_t>(static_cast<double>(bytes) / (host.block_bytes * devices));
+  if (host.blocks_max == 0) {
+    return absl::InvalidArgumentError(Cat("--host-memory ", flags.host_memory, " holds no block of ",
+                                          FormatByteSize(static_cast<uint64_t>(host.block_bytes * devices))));
+  }
+  KVIST_ASSIGN_OR_RETURN(host.link, DeviceCatalog(flags.device.folder).FindLink(flags.host_link));
+  return host;
 }
 
 }  // namespace
@@ -118,6 +170,15 @@ void AddReplayDeviceFlags(CLI::App& command, ReplayDeviceFlags& flags) {
   command.add_flag("--no-cache", flags.no_reuse, "With --device: keep nothing of finished requests");
   command.add_flag("--plan-behind", flags.plan_behind,
                    "With --device: a step is planned when the one before has ended, not while it runs");
+  command
+      .add_option("--host-memory", flags.host_memory,
+                  "With --device: so much memory of each replica's host takes what leaves the device's, e.g. 256GiB")
+      ->check(CLI::Validator(
+          [](const std::string& text) { return std::string(ParseByteSize(text).status().message()); }, "SIZE"));
+  command
+      .add_option("--host-link", flags.host_link,
+                  "With --host-memory: way to it of each device, a name of devices/links/")
+      ->capture_default_str();
   command.add_flag("--real-time", flags.real_time, "With --device: in real time; the device sleeps");
 }
 
@@ -134,6 +195,10 @@ absl::Status ReplayDevice(const ReplayDeviceFlags& flags, const std::vector<std:
   if (blocks == 0) {
     KVIST_ASSIGN_OR_RETURN(blocks, KvBlocksOf(flags.device, model));
   }
+  std::optional<lab::HostTierOptions> host;
+  if (flags.HasHost()) {
+    KVIST_ASSIGN_OR_RETURN(host, HostOf(flags, model));
+  }
   const auto start = std::chrono::steady_clock::now();
   KVIST_ASSIGN_OR_RETURN(const lab::DeviceReplayResult result,
                          lab::ReplayOnDevice(*tokenizer, trace,
@@ -148,7 +213,8 @@ absl::Status ReplayDevice(const ReplayDeviceFlags& flags, const std::vector<std:
                                               .real_time = flags.real_time,
                                               .replicas = flags.replicas,
                                               .routing = flags.route == "round-robin" ? lab::Routing::kRoundRobin
-                                                                                      : lab::Routing::kLeastLoaded}));
+                                                                                      : lab::Routing::kLeastLoaded,
+                                              .host = std::move(host)}));
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
   Print(flags, result, blocks, wall.count(), json);
   KVIST_RETURN_IF_ERROR(FlushOutput());

@@ -20,7 +20,10 @@ struct ReplayDeviceFlags {
   uint32_t concurrency = 0, requests = 0;  ///< 0 = by the trace's times; all of it.
   uint32_t replicas = 1, copies = 1;
   std::string route = "least-loaded";
+  std::string host_memory, host_link = "pcie5";  ///< Empty = none.
   bool real_time = false, no_reuse = false, plan_behind = false;
+
+  bool HasHost() const { return !host_memory.empty(); }
 };
 
 void AddReplayDeviceFlags(CLI::App& command, ReplayDeviceFlags& flags);

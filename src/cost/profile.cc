@@ -67,20 +67,23 @@ void LatencyGrid::Add(const Place& place, double ns) {
   node->ns = ns;
 }
 
-double LatencyGrid::Between(const Node& node, const Place& place, size_t axis, bool& outside) {
+double LatencyGrid::Between(const Node& node, const Place& place, size_t axis, const Names& names, Excess& excess) {
   if (axis == place.size()) return node.ns;
   const double count = place[axis];
+  // Where there are no prompts, or no single tokens, contexts of them do not matter.
+  const double first = node.next.begin()->first, last = node.next.rbegin()->first;
+  const bool is_context = axis % 2 == 1;
+  if (!is_context || (place[axis - 1] > 0 && last > 0)) excess.See(count, first, last, names[axis]);
   const auto above = node.next.lower_bound(count);
   if (above == node.next.end()) {
-    const auto& [last, part] = *node.next.rbegin();
-    outside = outside || last > 0;  // Where there are no prompts, or no single tokens, their contexts do not matter.
-    return Between(part, place, axis + 1, outside) * (last > 0 ? count / last : 1);
+    return Between(node.next.rbegin()->second, place, axis + 1, names, excess) * (last > 0 ? count / last : 1);
   }
-  if (above == node.next.begin() || above->first == count) return Between(above->second, place, axis + 1, outside);
+  if (above == node.next.begin() || above->first == count)
+    return Between(above->second, place, axis + 1, names, excess);
   const auto below = std::prev(above);
   const double share = (count - below->first) / (above->first - below->first);
-  const double low = Between(below->second, place, axis + 1, outside);
-  return low + (Between(above->second, place, axis + 1, outside) - low) * share;
+  const double low = Between(below->second, place, axis + 1, names, excess);
+  return low + (Between(above->second, place, axis + 1, names, excess) - low) * share;
 }
 
 absl::StatusOr<Profile> Profile::Load(const std::string& folder) {
@@ -139,7 +142,29 @@ double Profile::OnceNs(double tokens) const {
   return Line("embedding").At(tokens) + Line("final_layernorm").At(tokens);
 }
 
-double Profile::At(const LatencyGrid& grid, const AttentionLoad& load) const {
+void Profile::SeeRows(double tokens, double sampled, Excess& excess) const {
+  for (const char* name : kMatmuls) {
+    const LatencyLine& line = Line(name);
+    if (!line.empty()) excess.See(tokens, line.first(), line.last(), "dense.csv, tokens");
+  }
+  const LatencyLine& head = Line("lm_head");
+  if (!head.empty()) excess.See(sampled, head.first(), head.last(), "per_sequence.csv, sequences");
+}
+
+double Profile::AttentionNs(const AttentionLoad& load, Excess& excess) const {
+  static constexpr LatencyGrid::Names kNames = {"attention.csv, prefill_chunk", "attention.csv, kv_prefill",
+                                                "attention.csv, n_decode", "attention.csv, kv_decode"};
+  return At(attention_, load, kNames, excess);
+}
+
+double Profile::StepNs(const AttentionLoad& load, Excess& excess) const {
+  static constexpr LatencyGrid::Names kNames = {"steps.csv, prefill_chunk", "steps.csv, kv_prefill",
+                                                "steps.csv, n_decode", "steps.csv, kv_decode"};
+  return At(steps_, load, kNames, excess);
+}
+
+double Profile::At(const LatencyGrid& grid, const AttentionLoad& load, const LatencyGrid::Names& names,
+                   Excess& excess) {
   // Several prompts of a step are asked for as one that has as many tokens and as many pairs.
   double chunk = load.prompt_tokens, before = 0;
   if (chunk > 0) {
@@ -150,12 +175,7 @@ double Profile::At(const LatencyGrid& grid, const AttentionLoad& load) const {
     }
   }
   const double view = load.decodes > 0 ? load.decode_keys / load.decodes : 0;
-  const LatencyGrid::Place place = {chunk, before, load.decodes, view};
-  bool outside = false;
-  const double ns = grid.At(place, outside);
-  ++asked_;
-  if (outside) ++outside_;
-  return ns;
+  return grid.At({chunk, before, load.decodes, view}, names, excess);
 }
 
 }  // namespace kvist::cost

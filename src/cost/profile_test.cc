@@ -6,6 +6,8 @@
 #include <fstream>
 #include <optional>
 
+#include "cost/step_model.h"
+#include "device/device_file.h"
 #include "platform/temp_folder.h"
 
 namespace kvist::cost {
@@ -55,11 +57,13 @@ TEST_F(ProfileTest, WholeStepsAreTakenWhereTheyWereMeasured) {
         "0,0,1,100,500\n0,0,3,100,700\n64,0,0,0,4000\n64,0,2,100,5000\n");
   const Profile profile = Load();
   ASSERT_TRUE(profile.has_steps());
-  EXPECT_DOUBLE_EQ(profile.StepNs({.decodes = 2, .decode_keys = 200}), 600e3);
-  EXPECT_DOUBLE_EQ(profile.StepNs({.prompt_tokens = 64, .prompt_pairs = 64 * 65 / 2.0}), 4000e3);
-  EXPECT_DOUBLE_EQ(
-      profile.StepNs({.prompt_tokens = 64, .prompt_pairs = 64 * 65 / 2.0, .decodes = 1, .decode_keys = 100}), 4500e3);
-  EXPECT_EQ(profile.outside(), 0u);
+  Excess excess;
+  EXPECT_DOUBLE_EQ(profile.StepNs({.decodes = 2, .decode_keys = 200}, excess), 600e3);
+  EXPECT_DOUBLE_EQ(profile.StepNs({.prompt_tokens = 64, .prompt_pairs = 64 * 65 / 2.0}, excess), 4000e3);
+  const Profile::AttentionLoad both{
+      .prompt_tokens = 64, .prompt_pairs = 64 * 65 / 2.0, .decodes = 1, .decode_keys = 100};
+  EXPECT_DOUBLE_EQ(profile.StepNs(both, excess), 4500e3);
+  EXPECT_FALSE(excess.any()) << excess.where;
   EXPECT_EQ(profile.MatmulNs(64), 0) << "dense.csv is not looked at";
   Write("steps.csv", "prefill_chunk,kv_prefill,n_decode,kv_decode,time_us\n");
   EXPECT_FALSE(Profile::Load(folder_->path()).ok());
@@ -67,23 +71,72 @@ TEST_F(ProfileTest, WholeStepsAreTakenWhereTheyWereMeasured) {
 
 TEST_F(ProfileTest, AttentionIsInterpolatedInsideEachGridAndSaysWhenOutside) {
   const Profile profile = Load();
+  Excess excess;
   const auto decode = [&](double count, double view) {
-    return profile.AttentionNs({.decodes = count, .decode_keys = count * view});
+    return profile.AttentionNs({.decodes = count, .decode_keys = count * view}, excess);
   };
   EXPECT_DOUBLE_EQ(decode(1, 100), 5e3);
   EXPECT_DOUBLE_EQ(decode(2, 150), 15e3);
   // 64 tokens after 50: pairs say how much came before.
-  EXPECT_DOUBLE_EQ(profile.AttentionNs({.prompt_tokens = 64, .prompt_pairs = 64 * 50 + 64 * 65 / 2.0}), 60e3);
-  EXPECT_EQ(profile.outside(), 0u);
-  EXPECT_DOUBLE_EQ(decode(6, 200), 60e3);
-  EXPECT_EQ(profile.outside(), 1u);
-  EXPECT_EQ(profile.asked(), 4u);
+  EXPECT_DOUBLE_EQ(profile.AttentionNs({.prompt_tokens = 64, .prompt_pairs = 64 * 50 + 64 * 65 / 2.0}, excess), 60e3);
+  EXPECT_FALSE(excess.any()) << excess.where;
+  EXPECT_DOUBLE_EQ(decode(6, 200), 60e3) << "beyond, in proportion";
+  EXPECT_DOUBLE_EQ(excess.factor, 2);
+  EXPECT_EQ(excess.where, "attention.csv, n_decode");
+  EXPECT_DOUBLE_EQ(decode(1, 25), 5e3) << "below, what the first says";
+  EXPECT_DOUBLE_EQ(excess.factor, 4);
+  EXPECT_EQ(excess.where, "attention.csv, kv_decode");
+  excess = {};
+  profile.AttentionNs({.prompt_tokens = 64, .prompt_pairs = 64 * 65 / 2.0, .decodes = 3, .decode_keys = 300}, excess);
+  EXPECT_EQ(excess.where, "attention.csv, n_decode") << "no single tokens were measured beside a prompt";
+}
+
+TEST_F(ProfileTest, RowsOutsideOfTheTablesAreSeenToo) {
+  const Profile profile = Load();
+  Excess excess;
+  profile.SeeRows(1, 0, excess);
+  profile.SeeRows(100, 11, excess);
+  EXPECT_FALSE(excess.any()) << excess.where;
+  profile.SeeRows(150, 11, excess);
+  EXPECT_DOUBLE_EQ(excess.factor, 1.5);
+  EXPECT_EQ(excess.where, "dense.csv, tokens");
+  profile.SeeRows(50, 22, excess);
+  EXPECT_DOUBLE_EQ(excess.factor, 2);
+  EXPECT_EQ(excess.where, "per_sequence.csv, sequences");
+  ProfileUse use, other;
+  use.Count({});
+  use.Count(excess);
+  other.Count({5, "x"});
+  use += other;
+  EXPECT_EQ(use.steps, 3u);
+  EXPECT_EQ(use.outside, 2u);
+  EXPECT_DOUBLE_EQ(use.worst.factor, 5);
+}
+
+TEST_F(ProfileTest, AModelCountsTheStepsThatWereNotMeasured) {
+  const device::Catalog catalog(KVIST_SOURCE_DIR "/devices");
+  StepModel model = *StepModel::Create(
+      {.device = *catalog.FindDevice("rtx-4090"), .shape = *FindModelShape("llama-3.1-8b"), .profile = Load()});
+  const auto cost = [&](uint32_t count, uint32_t context) {
+    StepLoad load;
+    load.Add(count, context, /*samples=*/true, /*window=*/0);
+    model.Cost(load);
+  };
+  cost(1, 149);
+  cost(64, 20);
+  EXPECT_EQ(model.profile_use().steps, 2u);
+  EXPECT_EQ(model.profile_use().outside, 0u);
+  cost(1, 499);
+  EXPECT_EQ(model.profile_use().outside, 1u);
+  EXPECT_DOUBLE_EQ(model.profile_use().worst.factor, 2.5);
+  EXPECT_EQ(model.profile_use().worst.where, "attention.csv, kv_decode");
 }
 
 TEST_F(ProfileTest, ManyShortPromptsCountAsOneOfAsManyPairs) {
   const Profile profile = Load();
   // Four prompts of 32: as many pairs as one of about 64.
-  EXPECT_NEAR(profile.AttentionNs({.prompt_tokens = 128, .prompt_pairs = 4 * 32 * 33 / 2.0}), 40e3, 2e3);
+  Excess excess;
+  EXPECT_NEAR(profile.AttentionNs({.prompt_tokens = 128, .prompt_pairs = 4 * 32 * 33 / 2.0}, excess), 40e3, 2e3);
 }
 
 TEST_F(ProfileTest, BrokenTablesNameFileAndLine) {

@@ -260,7 +260,7 @@ Operation StepModel::Attention(Work work, double pairs, double keys, double rows
           Number::kBf16};
 }
 
-StepModel::Sum StepModel::AttentionOf(const StepLoad& load, bool windowed, bool captured) const {
+StepModel::Sum StepModel::AttentionOf(const StepLoad& load, bool windowed, bool captured, Excess& excess) const {
   const double prompt_pairs = windowed ? load.prompt_pairs_windowed : load.prompt_pairs;
   const double decode_keys = windowed ? load.decode_keys_windowed : load.decode_keys;
   const double prompt_keys = windowed ? load.prompt_keys_windowed : load.prompt_keys;
@@ -274,7 +274,7 @@ StepModel::Sum StepModel::AttentionOf(const StepLoad& load, bool windowed, bool 
                                        .prompt_pairs = prompt_pairs,
                                        .decodes = 1.0 * load.decodes,
                                        .decode_keys = decode_keys};
-    if (!options_.profile->has_steps()) sum.ns = options_.profile->AttentionNs(asked);
+    if (!options_.profile->has_steps()) sum.ns = options_.profile->AttentionNs(asked, excess);
     return sum;
   }
   if (load.prompts > 0 && load.decodes > 0) {
@@ -294,33 +294,38 @@ double StepModel::Joules(double ns, double flops, double bytes) const {
 }
 
 /// Measured with all that a step is; what windows spare is in it.
-double StepModel::WholeNs(const StepLoad& load) const {
-  return options_.profile->StepNs({.prompt_tokens = 1.0 * load.prompt_tokens,
-                                   .prompt_pairs = load.prompt_pairs,
-                                   .decodes = 1.0 * load.decodes,
-                                   .decode_keys = load.decode_keys}) /
-         options_.pipeline_parallel;
+double StepModel::WholeNs(const StepLoad& load, Excess& excess) const {
+  const Profile::AttentionLoad asked{.prompt_tokens = 1.0 * load.prompt_tokens,
+                                     .prompt_pairs = load.prompt_pairs,
+                                     .decodes = 1.0 * load.decodes,
+                                     .decode_keys = load.decode_keys};
+  return options_.profile->StepNs(asked, excess) / options_.pipeline_parallel;
 }
 
 StepCost StepModel::StageCost(const StepLoad& load) {
   const Rows& rows = RowsOf(load.tokens);
   const Rows head = HeadOf(load.sampled);
   const bool captured = IsCaptured(load.tokens);
-  const Sum full = AttentionOf(load, /*windowed=*/false, captured);
+  Excess excess;
+  const Sum full = AttentionOf(load, /*windowed=*/false, captured, excess);
   const bool whole = options_.profile && options_.profile->has_steps();
   StepCost cost{.matmul_ns = rows.matmul_ns + head.matmul_ns,
                 .attention_ns = full.ns * full_layers_,
                 .experts_ns = rows.experts_ns,
-                .other_ns = whole ? WholeNs(load) : rows.other_ns + head.other_ns,
+                .other_ns = whole ? WholeNs(load, excess) : rows.other_ns + head.other_ns,
                 .links_ns = rows.links_ns + head.links_ns,
                 .flops = rows.flops + head.flops + full.flops * full_layers_,
                 .bytes = rows.bytes + head.bytes + full.bytes * full_layers_};
   if (full_layers_ < layers_) {
-    const Sum windowed = AttentionOf(load, /*windowed=*/true, captured);
+    const Sum windowed = AttentionOf(load, /*windowed=*/true, captured, excess);
     const double others = layers_ - full_layers_;
     cost.attention_ns += windowed.ns * others;
     cost.flops += windowed.flops * others;
     cost.bytes += windowed.bytes * others;
+  }
+  if (options_.profile) {
+    options_.profile->SeeRows(PaddedRows(load.tokens), load.sampled, excess);
+    profile_use_.Count(excess);
   }
   return cost;
 }
@@ -355,6 +360,17 @@ StepCost StepModel::Cost(const StepLoad& load) {
   cost.flops *= devices;
   cost.bytes *= devices;
   return cost;
+}
+
+double StepModel::FloorNs(uint32_t tokens_max) {
+  // What the rows alone take: attention, head and messages between stages only add to it.
+  double floor_ns = 0;
+  for (uint32_t tokens = 1; tokens <= tokens_max; ++tokens) {
+    const Rows& rows = RowsOf(tokens);
+    const double ns = rows.matmul_ns + rows.experts_ns + rows.other_ns + rows.links_ns;
+    floor_ns = tokens == 1 ? ns : std::min(floor_ns, ns);
+  }
+  return floor_ns * options_.pipeline_parallel + options_.device.overheads.step_ns;
 }
 
 }  // namespace kvist::cost

@@ -55,12 +55,17 @@ class StepModel {
 
   StepCost Cost(const StepLoad& load);
 
+  /// No step of up to `tokens_max` tokens takes less, whatever is in it; 0 where times of whole steps are measured.
+  double FloorNs(uint32_t tokens_max);
+
   double weight_bytes() const { return weight_bytes_; }  ///< Of one device.
   /// Of one device. Layers with a window are not counted: what they keep of a request does not grow with it.
   double kv_bytes_per_token() const;
   /// Blocks of KV memory in `memory_share` of a device's memory, beside the weights.
   uint64_t KvBlocks(double memory_share, uint32_t block_tokens) const;
   const StepModelOptions& options() const { return options_; }
+  /// Of options().profile, by Cost; nothing without one.
+  const ProfileUse& profile_use() const { return profile_use_; }
 
  private:
   explicit StepModel(StepModelOptions options);
@@ -77,7 +82,7 @@ class StepModel {
   };
 
   StepCost StageCost(const StepLoad& load);
-  double WholeNs(const StepLoad& load) const;
+  double WholeNs(const StepLoad& load, Excess& excess) const;
   const Rows& RowsOf(uint32_t tokens);
   const Rows& HeadOf(uint32_t rows);
   Rows MakeRows(uint32_t tokens) const;
@@ -89,7 +94,7 @@ class StepModel {
   Operation Matmul(double rows, double from, double to, device::Number weights) const;
   Operation Elementwise(double bytes) const { return {device::Work::kElementwise, 0, bytes, device::Number::kBf16}; }
   Operation Attention(device::Work work, double pairs, double keys, double rows) const;
-  Sum AttentionOf(const StepLoad& load, bool windowed, bool captured) const;
+  Sum AttentionOf(const StepLoad& load, bool windowed, bool captured, Excess& excess) const;
   bool IsCaptured(double tokens) const;
   double PaddedRows(double tokens) const;
   double Joules(double ns, double flops, double bytes) const;
@@ -99,6 +104,7 @@ class StepModel {
   double layers_ = 0, expert_layers_ = 0, full_layers_ = 0;  ///< Of a stage.
   device::Number dense_number_;                              ///< Of weights that are no experts.
   std::vector<Rows> rows_, head_;                            ///< By rows.
+  ProfileUse profile_use_;
 };
 
 }  // namespace kvist::cost

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/prng.h"
 #include "device/device_file.h"
 
 namespace kvist::cost {
@@ -241,6 +242,32 @@ TEST(StepModel, WhatDoesNotFitIsTold) {
   EXPECT_EQ(ModelOf("h100", "llama-3.1-8b").KvBlocks(0.1, 16), 0u);
   EXPECT_NEAR(ModelOf("h100", "llama-3.1-8b").KvBlocks(0.9, 16) * 16 * 131072.0 / (0.9 * 80 * (1 << 30) - 16.06e9), 1,
               0.01);
+}
+
+TEST(StepModel, NoStepTakesLessThanTheFloorAndSomeTakeLittleMore) {
+  const auto check = [](StepModel model) {
+    constexpr uint32_t kTokensMax = 2048;
+    const double floor_ns = model.FloorNs(kTokensMax);
+    EXPECT_GT(floor_ns, 0);
+    Prng prng(7);
+    double least_ns = model.Cost(Decodes(1, 1)).ns();
+    for (int i = 0; i < 2000; ++i) {
+      StepLoad load;
+      const uint64_t prompts = prng.Below(3), decodes = prng.Below(64) + (prompts == 0 ? 1 : 0);
+      for (uint64_t k = 0; k < decodes; ++k) load.Add(1, prng.Below(4000), prng.Below(2) == 0, 0);
+      for (uint64_t k = 0; k < prompts; ++k) load.Add(2 + prng.Below(900), prng.Below(4000), prng.Below(2) == 0, 0);
+      least_ns = std::min(least_ns, model.Cost(load).ns());
+    }
+    EXPECT_GE(least_ns, floor_ns);
+    EXPECT_LT(least_ns, 1.5 * floor_ns);
+  };
+  check(ModelOf("h100", "llama-3.1-8b"));
+  check(ModelOf("l4", "llama-3.2-1b"));
+  check(ModelOf("h200", "gpt-oss-20b"));
+  StepModelOptions group = OptionsOf("h100", "llama-3.1-70b");
+  group.tensor_parallel = 2;
+  group.pipeline_parallel = 4;
+  check(*StepModel::Create(std::move(group)));
 }
 
 }  // namespace

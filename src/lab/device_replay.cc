@@ -10,7 +10,7 @@
 #include "base/prng.h"
 #include "base/status.h"
 #include "engine/request_trace.h"
-#include "lab/virtual_engine.h"
+#include "lab/replica.h"
 
 namespace kvist::lab {
 namespace {
@@ -26,12 +26,23 @@ engine::GenerationRequest RequestOf(const workload::Trace& trace, size_t index, 
   return request;
 }
 
+HostFigures FiguresOf(const HostTier& host, const engine::TierStats& moves) {
+  return {.restores = moves.fetches,
+          .restored_blocks = moves.restored_blocks,
+          .restore_ns = moves.fetch_ns,
+          .computed_instead = moves.computed_instead,
+          .evicted_blocks = host.Figures().front().evicted_blocks,
+          .to_host = host.to_host(),
+          .to_device = host.to_device()};
+}
+
 /// What is seen of the requests. One thread.
 class Records {
  public:
   explicit Records(const workload::Trace& trace) {
     result_.records.resize(trace.requests.size());
     result_.queued_s.resize(trace.requests.size());
+    result_.replica.resize(trace.requests.size());
     for (uint32_t i = 0; i < trace.requests.size(); ++i) {
       result_.records[i].conversation = i;
       result_.records[i].counted_by_server = true;
@@ -39,7 +50,10 @@ class Records {
     }
   }
 
-  void Begin(size_t index, double due_s) { result_.records[index].due_s = result_.records[index].sent_s = due_s; }
+  void Begin(size_t index, size_t replica, double due_s) {
+    result_.records[index].due_s = result_.records[index].sent_s = due_s;
+    result_.replica[index] = static_cast<uint32_t>(replica);
+  }
 
   /// @param token_s  when the tokens of the event are there
   void See(size_t index, const engine::GenerationEvent& event, double token_s) {
@@ -65,61 +79,6 @@ class Records {
   DeviceReplayResult result_;
 };
 
-/// One engine on its devices, in virtual time.
-class Replica {
- public:
-  Replica(const Tokenizer& tokenizer, const DeviceReplayOptions& options) : world_(tokenizer, WorldOf(options)) {}
-  Replica(const Replica&) = delete;
-  Replica& operator=(const Replica&) = delete;
-
-  engine::Engine& engine() { return world_.engine(); }
-  void Submit(engine::GenerationRequest&& request, engine::EventSink sink) {
-    fresh_ = true;
-    world_.engine().Submit(std::move(request), std::move(sink));
-  }
-  const exec::EmulatedExecutor& executor() const { return *executor_; }
-  int64_t now_ns() const { return world_.now_ns(); }
-
-  /// Does something happen before an instant?
-  bool IsDue(int64_t ns) const {
-    const std::optional<TimeNs> done = executor_->NextCompletion();
-    return fresh_ || (done && done->value < ns);
-  }
-  /// Lets happen what does before an instant; INT64_MAX = all.
-  void AdvanceTo(int64_t ns) {
-    fresh_ = false;
-    while (world_.now_ns() < ns && world_.Advance(ns)) {
-    }
-  }
-
-  uint64_t under_way = 0;
-
- private:
-  VirtualEngineOptions WorldOf(const DeviceReplayOptions& options) {
-    VirtualEngineOptions world{
-        .policy = options.policy,
-        .policy_options = {.chunk_tokens_max = options.tokens_per_step_max, .prefills_max = options.requests_max},
-        .blocks = options.blocks,
-        .requests_max = options.requests_max,
-        .tokens_per_step_max = options.tokens_per_step_max,
-        .buckets = 1,  // Exact order of use, as engines with one list of free blocks have it.
-        .reuse = options.reuse};
-    world.make_executor = [this, &options](const step::ExecutorLimits& limits, TokenId letter, const Clock& clock) {
-      auto executor = std::make_unique<exec::EmulatedExecutor>(
-          options.model,
-          exec::EmulatedOptions{.limits = limits, .tokens = {.alphabet = {letter}}, .plan_ahead = options.plan_ahead},
-          clock);
-      executor_ = executor.get();
-      return executor;
-    };
-    return world;
-  }
-
-  exec::EmulatedExecutor* executor_ = nullptr;  ///< Of world_.
-  bool fresh_ = false;                          ///< Requests have come that the engine has not seen.
-  VirtualEngine world_;
-};
-
 /// In virtual time.
 class VirtualRun {
  public:
@@ -129,19 +88,28 @@ class VirtualRun {
         concurrency_(options.concurrency),
         routing_(options.routing),
         records_(trace) {
-    for (uint32_t i = 0; i < options.replicas; ++i) replicas_.push_back(std::make_unique<Replica>(tokenizer, options));
+    const Replica::MakeDevice make_device = [&options](const step::ExecutorLimits& limits, TokenId letter,
+                                                       const Clock& clock) {
+      return std::make_unique<exec::EmulatedExecutor>(
+          options.model,
+          exec::EmulatedOptions{.limits = limits, .tokens = {.alphabet = {letter}}, .plan_ahead = options.plan_ahead},
+          clock);
+    };
+    // Less by what sums of the same numbers in another order may differ by.
+    const int64_t floor_ns = std::max<int64_t>(
+        static_cast<int64_t>(cost::StepModel(options.model).FloorNs(options.tokens_per_step_max)) - 1, 0);
+    for (uint32_t i = 0; i < options.replicas; ++i) {
+      replicas_.push_back(std::make_unique<Replica>(tokenizer, WorldOf(options), make_device, floor_ns, options.host));
+    }
   }
 
   DeviceReplayResult Run() {
     const size_t at_once = std::min<size_t>(concurrency_, trace_.requests.size());
-    while (next_ < at_once) Submit(*replicas_.front(), 0);
+    while (next_ < at_once) Submit(0, 0);
     while (concurrency_ == 0 && next_ < trace_.requests.size()) {
       const auto at_ns = static_cast<int64_t>(trace_.requests[next_].at_s * 1e9);
-      for (const auto& replica : replicas_) {
-        if (replica->IsDue(at_ns)) replica->AdvanceTo(at_ns);
-      }
-      Replica& chosen = Route();
-      chosen.AdvanceTo(at_ns);  // To the instant itself, for one that had nothing to do.
+      const size_t chosen = Route(at_ns);
+      replicas_[chosen]->AdvanceTo(at_ns);
       Submit(chosen, Seconds(at_ns));
     }
     DeviceReplayResult& result = records_.result();
@@ -153,34 +121,54 @@ class VirtualRun {
       result.totals.cost += totals.cost;
       result.busy_s.push_back(totals.cost.ns() * 1e-9);
       result.preemptions += replica->engine().Stats().preemptions;
-      if (const auto& profile = replica->executor().model().options().profile) {
-        result.profile_asked += profile->asked();
-        result.profile_outside += profile->outside();
-      }
+      result.profile_use += replica->executor().model().profile_use();
+      if (const HostTier* host = replica->host()) result.host += FiguresOf(*host, replica->engine().Stats().tiers);
     }
     result.stats = replicas_.front()->engine().Stats();
     return std::move(result);
   }
 
  private:
-  Replica& Route() {
-    if (routing_ == Routing::kRoundRobin) return *replicas_[next_ % replicas_.size()];
-    return **std::ranges::min_element(replicas_, {}, [](const auto& replica) { return replica->under_way; });
+  static VirtualEngineOptions WorldOf(const DeviceReplayOptions& options) {
+    return {.policy = options.policy,
+            .policy_options = {.chunk_tokens_max = options.tokens_per_step_max, .prefills_max = options.requests_max},
+            .blocks = options.blocks,
+            .requests_max = options.requests_max,
+            .tokens_per_step_max = options.tokens_per_step_max,
+            .buckets = 1,  // Exact order of use, as engines with one list of free blocks have it.
+            .reuse = options.reuse};
   }
 
-  void Submit(Replica& replica, double due_s) {
+  size_t Route(int64_t at_ns) {
+    return routing_ == Routing::kRoundRobin ? next_ % replicas_.size() : LeastLoaded(at_ns);
+  }
+
+  /// The first of those with the fewest requests under way at an instant. Only those that may be it are advanced.
+  size_t LeastLoaded(int64_t at_ns) {
+    at_least_.clear();
+    for (const auto& replica : replicas_) at_least_.push_back(replica->SurelyUnderWay(at_ns));
+    while (true) {
+      const auto least = static_cast<size_t>(std::ranges::min_element(at_least_) - at_least_.begin());
+      Replica& replica = *replicas_[least];
+      if (replica.UnderWay() == at_least_[least]) return least;
+      replica.AdvanceTo(at_ns);
+      at_least_[least] = replica.UnderWay();
+    }
+  }
+
+  void Submit(size_t chosen, double due_s) {
     const size_t index = next_++;
-    records_.Begin(index, due_s);
-    ++replica.under_way;
-    replica.Submit(RequestOf(trace_, index, vocab_size_), [this, &replica, index](engine::GenerationEvent&& event) {
-      const bool failed = event.finish == engine::FinishReason::kError;
-      const TimeNs now = failed ? TimeNs{replica.now_ns()} : replica.executor().last_finished_at();
-      records_.See(index, event, Seconds(now.value));
-      if (event.finish == engine::FinishReason::kNone) return;
-      --replica.under_way;
-      const bool more = concurrency_ > 0 && next_ < trace_.requests.size();
-      if (more) Submit(replica, Seconds(now.value));
-    });
+    Replica& replica = *replicas_[chosen];
+    records_.Begin(index, chosen, due_s);
+    replica.Submit(RequestOf(trace_, index, vocab_size_),
+                   [this, chosen, &replica, index](engine::GenerationEvent&& event) {
+                     const bool failed = event.finish == engine::FinishReason::kError;
+                     const TimeNs now = failed ? TimeNs{replica.now_ns()} : replica.executor().last_finished_at();
+                     records_.See(index, event, Seconds(now.value));
+                     if (event.finish == engine::FinishReason::kNone) return;
+                     const bool more = concurrency_ > 0 && next_ < trace_.requests.size();
+                     if (more) Submit(chosen, Seconds(now.value));
+                   });
   }
 
   const workload::Trace& trace_;
@@ -189,6 +177,7 @@ class VirtualRun {
   Records records_;
   size_t next_ = 0;
   std::vector<std::unique_ptr<Replica>> replicas_;
+  std::vector<size_t> at_least_;  ///< Requests under way on each of them.
 };
 
 /// In real time: requests are sent at their times, the engine runs on its own thread.
@@ -225,7 +214,7 @@ DeviceReplayResult RunInRealTime(const Tokenizer& tokenizer, const workload::Tra
     std::unique_lock lock(mutex);
     ended.wait(lock, [&] { return options.concurrency == 0 || under_way < options.concurrency; });
     ++under_way;
-    records.Begin(i, options.concurrency == 0 ? trace.requests[i].at_s : Seconds(clock.Now() - start));
+    records.Begin(i, /*replica=*/0, options.concurrency == 0 ? trace.requests[i].at_s : Seconds(clock.Now() - start));
     lock.unlock();
     engine.Submit(std::move(request), [&, i](engine::GenerationEvent&& event) {
       std::lock_guard seen(mutex);
@@ -239,12 +228,24 @@ DeviceReplayResult RunInRealTime(const Tokenizer& tokenizer, const workload::Tra
   DeviceReplayResult& result = records.result();
   result.stats = engine.Stats();
   result.totals = executor.totals();
+  result.profile_use = executor.model().profile_use();
   result.busy_s = {result.totals.cost.ns() * 1e-9};
   result.preemptions = result.stats.preemptions;
   return std::move(result);
 }
 
 }  // namespace
+
+HostFigures& HostFigures::operator+=(const HostFigures& other) {
+  restores += other.restores;
+  restored_blocks += other.restored_blocks;
+  restore_ns += other.restore_ns;
+  computed_instead += other.computed_instead;
+  evicted_blocks += other.evicted_blocks;
+  to_host += other.to_host;
+  to_device += other.to_device;
+  return *this;
+}
 
 workload::Trace CopiesOf(const workload::Trace& trace, uint32_t copies) {
   workload::Trace out{.block_tokens = trace.block_tokens, .requests = {}};
@@ -275,6 +276,9 @@ absl::StatusOr<DeviceReplayResult> ReplayOnDevice(const Tokenizer& tokenizer, co
   if (options.replicas == 0 || (options.replicas > 1 && (options.real_time || options.concurrency > 0))) {
     return absl::InvalidArgumentError(
         Cat(options.replicas, " replicas: one or more, and in a closed loop or in real time just one"));
+  }
+  if (options.host && options.real_time) {
+    return absl::InvalidArgumentError("memory of the host is emulated in virtual time only");
   }
   if (options.real_time) return RunInRealTime(tokenizer, trace, options);
   return VirtualRun(tokenizer, trace, options).Run();

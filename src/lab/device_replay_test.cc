@@ -111,6 +111,27 @@ TEST(DeviceReplay, TheLeastLoadedReplicaSparesThoseBehindLongRequests) {
   EXPECT_EQ(ReplayOnDevice(SmallTokenizer(), trace, options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(DeviceReplay, TheRouterSeesWhatIsUnderWayAtTheInstantOfEachArrival) {
+  // Bursts and pauses, short and long answers, one that ends at once and one that cannot run.
+  workload::Trace trace = TraceOf(300, 0.013, 400, 3);
+  for (size_t i = 0; i < trace.requests.size(); ++i) {
+    trace.requests[i].at_s += i / 100 * 2.0;
+    trace.requests[i].output_tokens = i % 7 == 0 ? 150 : i % 5 == 0 ? 1 : 20;
+  }
+  DeviceReplayOptions options = Options();
+  options.plan_ahead = false;  // So that a request's end is seen when it is.
+  options.replicas = 5;
+  options.blocks = 200;
+  trace.requests[30].input_tokens = 200 * 16;
+  const DeviceReplayResult result = *ReplayOnDevice(SmallTokenizer(), trace, options);
+  EXPECT_FALSE(result.records[30].answered());
+  for (size_t i = 0; i < trace.requests.size(); ++i) {
+    std::vector<uint32_t> under_way(options.replicas, 0);
+    for (size_t j = 0; j < i; ++j) under_way[result.replica[j]] += result.records[j].end_s >= result.records[i].due_s;
+    EXPECT_EQ(result.replica[i], std::ranges::min_element(under_way) - under_way.begin()) << i;
+  }
+}
+
 TEST(DeviceReplay, CopiesAreCrowdsOfTheirOwnInTheSameSpan) {
   workload::Trace trace = TraceOf(10, 1, 100, 5);
   trace.block_tokens = 16;
@@ -166,6 +187,53 @@ TEST(DeviceReplay, SharedBeginningsAreComputedOnce) {
   DeviceReplayOptions none = Options();
   none.reuse = false;
   EXPECT_EQ(ReplayOnDevice(SmallTokenizer(), trace, none)->stats.cached_tokens, 0u);
+}
+
+TEST(DeviceReplay, MemoryOfTheHostBringsBackWhatTheDeviceHadNoRoomFor) {
+  // Twelve texts of 6000 tokens, each asked for three times; the device has room for four of them.
+  workload::Trace trace = TraceOf(36, 2, 6000, 10);
+  trace.block_tokens = 512;
+  for (size_t i = 0; i < trace.requests.size(); ++i) {
+    for (uint64_t k = 0; k < 11; ++k) trace.requests[i].block_hashes.push_back(100 * (i % 12) + k);
+  }
+  DeviceReplayOptions options = Options();
+  options.blocks = 1600;
+  const auto run = [&] { return *ReplayOnDevice(SmallTokenizer(), trace, options); };
+  const auto mean_ttft = [](const DeviceReplayResult& result) {
+    return SummariseLoad(result.records, 0, {}, result.duration_s).all.ttft_s.mean;
+  };
+  const DeviceReplayResult without = run();
+  EXPECT_EQ(without.stats.cached_tokens, 0u);
+  EXPECT_EQ(without.host.restores, 0u);
+
+  const device::Catalog catalog(KVIST_SOURCE_DIR "/devices");
+  options.host = {.blocks_max = 100'000,
+                  .block_bytes = options.model.kv_bytes_per_token() * 16,
+                  .link = *catalog.FindLink("pcie5")};
+  const DeviceReplayResult with = run();
+  EXPECT_EQ(with.host.restores, 24u);
+  // Some blocks are given up before there was time to move them.
+  EXPECT_GT(with.host.restored_blocks, 0.7 * 24 * 11 * 32);
+  EXPECT_GE(with.stats.cached_tokens, with.host.restored_blocks * 16);
+  EXPECT_EQ(with.host.to_device.bytes, static_cast<double>(with.host.restored_blocks) * options.host->block_bytes);
+  EXPECT_LT(mean_ttft(with), 0.6 * mean_ttft(without));
+  // One at a time: a restore takes what its bytes take, and the engine looks every fifth of a millisecond.
+  EXPECT_EQ(with.host.to_device.waited_ns, 0);
+  EXPECT_GE(with.host.restore_ns, with.host.to_device.busy_ns);
+  EXPECT_LE(with.host.restore_ns, with.host.to_device.busy_ns + 24 * 200'000);
+
+  // All at once: more than there is room for.
+  for (size_t i = 12; i < trace.requests.size(); ++i) trace.requests[i].at_s = i < 24 ? 100 : 200;
+  const DeviceReplayResult crowded = run();
+  EXPECT_EQ(SummariseLoad(crowded.records, 0, {}, crowded.duration_s).all.answered(), 36u);
+
+  // Over a slow link they are sooner computed.
+  options.host->link.bandwidth = 5e8;
+  const DeviceReplayResult slow = run();
+  EXPECT_GT(slow.host.computed_instead, 0u);
+  EXPECT_LT(slow.host.restores, 12u);
+  options.real_time = true;
+  EXPECT_TRUE(absl::IsInvalidArgument(ReplayOnDevice(SmallTokenizer(), trace, options).status()));
 }
 
 TEST(DeviceReplay, RealTimeTakesAsLongAsItSays) {
