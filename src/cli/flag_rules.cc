@@ -17,6 +17,7 @@ struct FlagRule {
   std::string_view other;
   std::vector<std::string_view> flags;
   std::vector<std::string_view> values = {};  ///< Of `other`, for which the rule holds; empty: for all but off.
+  std::string_view unless = {};               ///< This one makes them do something all the same.
 };
 
 std::span<const FlagRule> Rules() {
@@ -31,10 +32,16 @@ std::span<const FlagRule> Rules() {
   static const std::vector<std::string_view> of_machine = {"threads", "isa", "kv-memory", "kv-type", "packed-cache"};
   static const std::vector<FlagRule> rules = {
       {{"serve", "replay"}, Does::kOnlyWith, "device", of_device},
-      {{"serve"}, Does::kOnlyWith, "device", {"emulated-output"}},
+      {{"serve"}, Does::kOnlyWith, "device", {"emulated-output", "tokens-from-model"}},
       // Its memory and its speed are the device's.
-      {{"serve"}, Does::kNothingWith, "device", of_machine},
-      {{"serve"}, Does::kNothingWith, "device", {"kv-cold-memory", "kv-disk", "forget-below"}},
+      {{"serve"}, Does::kNothingWith, "device", {"kv-memory", "kv-cold-memory", "kv-disk"}},
+      {{"serve"},
+       Does::kNothingWith,
+       "device",
+       {"threads", "isa", "kv-type", "packed-cache", "forget-below"},
+       {},
+       /*unless=*/"tokens-from-model"},
+      {{"serve"}, Does::kNothingWith, "tokens-from-model", {"emulated-output"}},
       {{"serve", "eval"}, Does::kOnlyWith, "kv-cold-memory", {"kv-cold-codec", "no-kv-pacing"}},
       {{"serve", "eval"}, Does::kOnlyWith, "kv-disk", of_drive},
       {{"serve", "eval"}, Does::kNothingWith, "kv-disk-read-only", {"kv-admission", "kv-disk-daily-writes"}},
@@ -49,7 +56,9 @@ std::span<const FlagRule> Rules() {
        Does::kOnlyWith,
        "device",
        {"model", "policy", "max-batched-tokens", "max-requests", "concurrency", "requests", "no-cache", "plan-behind",
-        "real-time", "replicas", "copies"}},
+        "real-time", "replicas", "copies", "host-memory"}},
+      {{"replay"}, Does::kOnlyWith, "host-memory", {"host-link"}},
+      {{"replay"}, Does::kNothingWith, "no-cache", {"host-memory"}},
       {{"replay"}, Does::kOnlyWith, "replicas", {"route"}},
       {{"replay"}, Does::kNothingWith, "device", {"share", "buckets", "tiers", "daily-writes", "block-kib"}},
       {{"replay"}, Does::kOnlyWith, "tiers", {"daily-writes", "block-kib"}},
@@ -112,6 +121,7 @@ absl::Status CheckFlagRules(const CLI::App& command, const std::vector<Setting>&
     if (std::ranges::find(rule.commands, command.get_name()) == rule.commands.end()) continue;
     const Setting* other = Find(given, rule.other);
     if (Holds(rule, other) != (rule.does == Does::kNothingWith)) continue;
+    if (!rule.unless.empty() && IsOn(Find(given, rule.unless))) continue;
     for (const std::string_view flag : rule.flags) {
       const Setting* setting = Find(given, flag);
       if (setting == nullptr || flag == rule.other || SaysNothing(command, *setting)) continue;

@@ -18,6 +18,7 @@
 #include "cli/serve_flags.h"
 #include "cli/served_model.h"
 #include "cli/tier_flags.h"
+#include "exec/emulated/emulated_executor.h"
 #include "modelfile/chat_prompt.h"
 #include "platform/anonymous_memory.h"
 #include "platform/open_files.h"
@@ -46,7 +47,7 @@ void LogMemory(const runtime::Runtime& runtime, const std::string& source) {
   if (runtime.engine->context_tokens_max() < limits.context_tokens_max) {
     spdlog::warn("the context is cut to {} tokens by KV memory; {} more",
                  FormatCount(runtime.engine->context_tokens_max()),
-                 runtime.cpu != nullptr ? "--kv-memory gives it" : "--memory-share or --tensor-parallel give it");
+                 runtime.device == nullptr ? "--kv-memory gives it" : "--memory-share or --tensor-parallel give it");
   }
 }
 
@@ -67,6 +68,22 @@ void LogLoading(const runtime::Runtime& runtime) {
                FormatByteSize(runtime.cpu->weights().packed_bytes()), DescribeSource(report.source),
                report.cold ? ", from disk" : "");
   if (!report.cache_miss.empty()) spdlog::debug("{}: {}", report.cache_path, report.cache_miss);
+}
+
+/// Steps that the model behind an emulated device's tokens was late for.
+void CountLateSteps(const exec::EmulatedExecutor& device, std::vector<telemetry::Sample>& out) {
+  constexpr auto kCounter = telemetry::Sample::Kind::kCounter;
+  const exec::LateSteps late = device.late();
+  out.push_back({"kvist_emulation_late_steps_total",
+                 "Steps that took the model that gives the tokens longer than the emulated device.",
+                 kCounter,
+                 static_cast<double>(late.steps),
+                 {}});
+  out.push_back({"kvist_emulation_late_seconds_total",
+                 "By how much, in all.",
+                 kCounter,
+                 static_cast<double>(late.ns) * 1e-9,
+                 {}});
 }
 
 /// Nothing when there is no model file.
@@ -122,6 +139,11 @@ absl::Status Serve(ServeFlags& flags, ServeSources& sources) {
     std::lock_guard lock(rereading);
     Reread(sources, *server, *runtime->engine);
   };
+  if (runtime->device != nullptr && runtime->cpu != nullptr) {
+    flags.server.more_metrics = [device = runtime->device](std::vector<telemetry::Sample>& out) {
+      CountLateSteps(*device, out);
+    };
+  }
   KVIST_ASSIGN_OR_RETURN(server,
                          serve::Server::Create(flags.server, std::move(model), *runtime->engine, runtime->clock));
   LogModel(*runtime, id);

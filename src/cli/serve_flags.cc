@@ -35,6 +35,20 @@ void LogCache(const std::string& path, const absl::Status& status) {
   }
 }
 
+void LogLate(int64_t device_ns, int64_t model_ns) {
+  spdlog::warn(
+      "a step of {:.1f} ms took the model that gives the tokens {:.1f} ms: such steps are longer than the "
+      "device's; /metrics counts them (kvist_emulation_late_steps_total)",
+      static_cast<double>(device_ns) * 1e-6, static_cast<double>(model_ns) * 1e-6);
+}
+
+void LogOutside(const cost::Excess& excess) {
+  spdlog::warn(
+      "a step lay outside of what the profile measured, by a factor of {:.2f} ({}): times of such steps are "
+      "extended in proportion",
+      excess.factor, excess.where);
+}
+
 /// Every policy with what it does.
 std::string PolicyHelp() {
   std::string text = "Scheduling policy:";
@@ -177,7 +191,9 @@ absl::Status Resolve(ServeFlags& flags) {
     options.emulation = {.model = std::move(device),
                          .model_id = shape.extension() == ".gguf" ? shape.stem().string() : "",
                          .blocks = blocks,
-                         .output_tokens_mean = flags.output_tokens_mean};
+                         .output_tokens_mean = flags.output_tokens_mean,
+                         .runs_model = flags.tokens_from_model,
+                         .notices = {.late = LogLate, .outside_profile = LogOutside}};
   }
   return absl::OkStatus();
 }
@@ -193,6 +209,9 @@ void AddServeFlags(CLI::App& command, ServeFlags& flags) {
                   "With --device: answers end after so many tokens, on average; 0 = when they may not be longer")
       ->transform(WholeNumber(0, kCountMax))
       ->capture_default_str();
+  command.add_flag(
+      "--tokens-from-model", flags.tokens_from_model,
+      "With --device: run MODEL, and answer in its words. Steps end when both it and the device have ended");
 }
 
 bool Reloads(std::string_view flag) {

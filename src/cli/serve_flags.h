@@ -30,6 +30,7 @@ struct ServeFlags {
   std::string length_model;
   DeviceFlags device;
   uint32_t output_tokens_mean = 200;  ///< Of an emulated device's answers.
+  bool tokens_from_model = false;     ///< Emulate the device's time, and run the model for its tokens.
   bool json = false, no_reuse = false;
 };
 

@@ -1,5 +1,5 @@
-// What step::Executor promises, asked of every executor: one suite, run on the CPU with a small model and on an
-// emulated device with none.
+// What step::Executor promises, asked of every executor: one suite, run on the CPU with a small model, on an emulated
+// device with none, and on one whose tokens are the small model's.
 
 #include <gtest/gtest.h>
 
@@ -24,35 +24,50 @@ class Subject {
   virtual kv::KvMemory& memory() = 0;
 };
 
-class CpuSubject final : public Subject {
+class SmallModel {
  public:
-  CpuSubject()
-      : memory_({.frames_count = 256, .layout = LayoutOf(model_->spec, KvType::kF16), .reuse = false}),
-        executor_(ValueOrDie(CpuExecutor::Create(model_,
-                                                 {.threads = 2,
-                                                  .isa = kernels::BestIsa(),
-                                                  .tokens_per_step_max = kTokensMax,
-                                                  .slices_per_step_max = kSlicesMax,
-                                                  .context_tokens_max = kContextMax,
-                                                  .frames_count = 256},
-                                                 memory_.spans(), clock_))) {}
-  step::Executor& executor() override { return *executor_; }
-  kv::KvMemory& memory() override { return memory_; }
+  explicit SmallModel(const Clock& clock)
+      : model_(ValueOrDie(model::LoadModel(KVIST_SOURCE_DIR "/models/default-q8_0.gguf"))),
+        memory_({.frames_count = 256, .layout = LayoutOf(model_->spec, KvType::kF16), .reuse = false}),
+        clock_(clock) {}
+  std::unique_ptr<step::Executor> MakeExecutor() {
+    return ValueOrDie(CpuExecutor::Create(model_,
+                                          {.threads = 2,
+                                           .isa = kernels::BestIsa(),
+                                           .tokens_per_step_max = kTokensMax,
+                                           .slices_per_step_max = kSlicesMax,
+                                           .context_tokens_max = kContextMax,
+                                           .frames_count = 256},
+                                          memory_.spans(), clock_));
+  }
+  kv::KvMemory& memory() { return memory_; }
 
  private:
-  std::shared_ptr<const model::Model> model_ =
-      ValueOrDie(model::LoadModel(KVIST_SOURCE_DIR "/models/default-q8_0.gguf"));
-  RealClock clock_;
+  std::shared_ptr<const model::Model> model_;
   kv::KvMemory memory_;
-  std::unique_ptr<CpuExecutor> executor_;
+  const Clock& clock_;
+};
+
+cost::StepModel SmallDevice() {
+  const device::Catalog catalog(KVIST_SOURCE_DIR "/devices");
+  return ValueOrDie(cost::StepModel::Create(
+      {.device = ValueOrDie(catalog.FindDevice("l4")), .shape = ValueOrDie(cost::FindModelShape("llama-3.2-1b"))}));
+}
+
+class CpuSubject final : public Subject {
+ public:
+  step::Executor& executor() override { return *executor_; }
+  kv::KvMemory& memory() override { return model_.memory(); }
+
+ private:
+  RealClock clock_;
+  SmallModel model_{clock_};
+  std::unique_ptr<step::Executor> executor_ = model_.MakeExecutor();
 };
 
 class EmulatedSubject final : public Subject {
  public:
   EmulatedSubject() : memory_({.frames_count = 256, .reuse = false}) {
-    const device::Catalog catalog(KVIST_SOURCE_DIR "/devices");
-    cost::StepModelOptions options{.device = ValueOrDie(catalog.FindDevice("l4")),
-                                   .shape = ValueOrDie(cost::FindModelShape("llama-3.2-1b"))};
     EmulatedOptions emulated{.limits = {.tokens_per_step_max = kTokensMax,
                                         .slices_per_step_max = kSlicesMax,
                                         .block_tokens = kv::kBlockTokens,
@@ -61,8 +76,7 @@ class EmulatedSubject final : public Subject {
                                         .context_tokens_max = kContextMax},
                              .real_time = true};
     for (uint32_t token = 10; token < 200; ++token) emulated.tokens.alphabet.push_back(TokenId{token});
-    executor_ = std::make_unique<EmulatedExecutor>(ValueOrDie(cost::StepModel::Create(std::move(options))),
-                                                   std::move(emulated), clock_);
+    executor_ = std::make_unique<EmulatedExecutor>(SmallDevice(), std::move(emulated), clock_);
   }
   step::Executor& executor() override { return *executor_; }
   kv::KvMemory& memory() override { return memory_; }
@@ -73,11 +87,24 @@ class EmulatedSubject final : public Subject {
   std::unique_ptr<EmulatedExecutor> executor_;
 };
 
+class EmulatedWithModelSubject final : public Subject {
+ public:
+  step::Executor& executor() override { return executor_; }
+  kv::KvMemory& memory() override { return model_.memory(); }
+
+ private:
+  RealClock clock_;
+  SmallModel model_{clock_};
+  EmulatedExecutor executor_{SmallDevice(), {.real_time = true}, clock_, model_.MakeExecutor()};
+};
+
 class Conformance : public testing::TestWithParam<std::string_view> {
  protected:
   void SetUp() override {
     if (GetParam() == "cpu") {
       subject_ = std::make_unique<CpuSubject>();
+    } else if (GetParam() == "emulated_with_model") {
+      subject_ = std::make_unique<EmulatedWithModelSubject>();
     } else {
       subject_ = std::make_unique<EmulatedSubject>();
     }
@@ -344,7 +371,48 @@ TEST_P(Conformance, BuffersMayBeHandedBack) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Executors, Conformance, testing::Values("cpu", "emulated"),
+TEST(EmulatedWithModel, TakesTheTimeOfTheDeviceAndHasTheTokensOfTheModel) {
+  const auto run = [](Subject& subject, int64_t& least_ns) {
+    const std::vector<TokenId> prompt = {TokenId{7}, TokenId{300}, TokenId{42}};
+    std::vector<TokenId> text = prompt;
+    const RequestId id{1};
+    subject.memory().Begin(id, 0, text);
+    least_ns = INT64_MAX;
+    for (uint32_t done = 0; text.size() < 20; done = static_cast<uint32_t>(text.size()) - 1) {
+      const auto count = static_cast<uint32_t>(text.size()) - done;
+      EXPECT_TRUE(subject.memory().Reserve(id, done + count));
+      step::StepPlan plan{.id = StepId{done}};
+      plan.slices.push_back({.request = id,
+                             .position = done,
+                             .tokens_count = count,
+                             .tail = subject.memory().SpanOf(id),
+                             .tail_begin = subject.memory().TailTokens(id),
+                             .commit_count = count,
+                             .sampling = step::Sampling{.temperature = 0.7f, .seed = 11}});
+      subject.memory().AppendView(id, count, plan.segments);
+      plan.slices.back().segments_count = static_cast<uint32_t>(plan.segments.size());
+      for (uint32_t i = 0; i < count; ++i) plan.tokens.push_back({.known = text[done + i]});
+      EXPECT_TRUE(subject.executor().Submit(std::move(plan)).ok());
+      std::optional<step::StepResult> result;
+      while (!result) result = ValueOrDie(subject.executor().Poll());
+      subject.memory().Commit(id, std::span(text).subspan(done, count));
+      text.push_back(result->sampled.front());
+      least_ns = std::min(least_ns, result->finished_at - result->started_at);
+    }
+    subject.memory().End(id);
+    return text;
+  };
+  int64_t alone_ns = 0, emulated_ns = 0;
+  CpuSubject alone;
+  EmulatedWithModelSubject emulated;
+  EXPECT_EQ(run(emulated, emulated_ns), run(alone, alone_ns));
+  cost::StepModel model = SmallDevice();
+  const double host_ns = model.options().device.overheads.step_ns;
+  EXPECT_GE(emulated_ns, static_cast<int64_t>(model.FloorNs(kTokensMax) - host_ns) - 1);
+  EXPECT_GT(emulated_ns, alone_ns) << "a model of a billion weights, and one of eight million";
+}
+
+INSTANTIATE_TEST_SUITE_P(Executors, Conformance, testing::Values("cpu", "emulated", "emulated_with_model"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace

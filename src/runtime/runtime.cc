@@ -45,11 +45,18 @@ absl::StatusOr<uint64_t> RoomForKv(const RuntimeOptions& options, const GgufFile
                                         " does not fit: ", FormatByteSize(room), " are free beside the weights"));
 }
 
-/// Of the model's files, where it has to be known beyond this process.
-absl::StatusOr<std::optional<uint64_t>> ContentOf(const RuntimeOptions& options, const GgufFile& file) {
+absl::Status CheckTiers(const RuntimeOptions& options) {
+  if (options.emulation && options.tiers.any()) {
+    return absl::InvalidArgumentError("--kv-disk, --kv-cold-memory: an emulated device has none");
+  }
   if (options.tiers.any() && !options.reuse) {
     return absl::InvalidArgumentError("--kv-disk and --kv-cold-memory keep what --no-cache does not want kept");
   }
+  return absl::OkStatus();
+}
+
+/// Of the model's files, where it has to be known beyond this process.
+absl::StatusOr<std::optional<uint64_t>> ContentOf(const RuntimeOptions& options, const GgufFile& file) {
   if (options.tiers.folder.empty()) return std::nullopt;
   return ModelDigest(file, options.tiers.folder);
 }
@@ -155,21 +162,23 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
     return absl::InvalidArgumentError(Cat("no scheduling policy is called \"", options.policy, "\""));
   runtime->policy = policy->make({.chunk_tokens_max = options.chunk_tokens_max, .prefills_max = options.prefills_max});
 
-  if (options.emulation) {
-    if (options.tiers.any()) {
-      return absl::InvalidArgumentError("--kv-disk, --kv-cold-memory: emulated blocks have no bytes");
-    }
+  const std::optional<Emulation>& emulation = options.emulation;
+  KVIST_RETURN_IF_ERROR(CheckTiers(options));
+  if (emulation && !emulation->runs_model) {
     KVIST_RETURN_IF_ERROR(OpenText(*runtime));
-    UseEmulation(*options.emulation, options, *runtime);
+    UseEmulation(*emulation, options, *runtime);
     MakeEngine(options, *runtime);
     runtime->times.total_s = Seconds(runtime->clock.Now() - start);
     return runtime;
   }
-  const uint32_t context = options.context_tokens_max != 0 ? options.context_tokens_max : spec.context_length;
+  const uint32_t context_usual = emulation ? ContextOf(*emulation, spec) : spec.context_length;
+  const uint32_t context = options.context_tokens_max != 0 ? options.context_tokens_max : context_usual;
   const uint64_t free_bytes = AvailableMemoryBytes();
   KVIST_ASSIGN_OR_RETURN(const uint64_t room, RoomForKv(options, *runtime->model->file, free_bytes));
-  KVIST_ASSIGN_OR_RETURN(uint32_t frames, FramesFor(options, spec, room, context));
-  runtime->kv_bytes = frames * exec::LayoutOf(spec, options.kv_type).frame_bytes();
+  const uint64_t frame_bytes = exec::LayoutOf(spec, options.kv_type).frame_bytes();
+  KVIST_ASSIGN_OR_RETURN(const uint32_t frames, emulation ? FramesForModel(*emulation, frame_bytes, room)
+                                                          : FramesFor(options, spec, room, context));
+  runtime->kv_bytes = frames * frame_bytes;
   runtime->kv_type = options.kv_type;
   runtime->kv_type_name = KvTypeName(options.kv_type);
   const bool has_tiers = options.tiers.any();
@@ -201,6 +210,7 @@ absl::StatusOr<std::unique_ptr<Runtime>> Start(const RuntimeOptions& options) {
   runtime->cpu = executor->get();
   runtime->times.weights_s = runtime->cpu->load_s();
   runtime->executor = *std::move(executor);
+  if (emulation) UseDeviceAround(*emulation, *runtime);
   MakeEngine(options, *runtime);
   if (has_tiers) {
     KVIST_ASSIGN_OR_RETURN(runtime->tiers, OpenTiers(options.tiers, runtime->fingerprint,

@@ -15,6 +15,7 @@
 #include "cost/step_model.h"
 #include "engine/engine.h"
 #include "exec/cpu/cpu_executor.h"
+#include "exec/emulated/emulated_executor.h"
 #include "kv/kv_memory.h"
 #include "model/model.h"
 #include "modelfile/chat_template.h"
@@ -24,13 +25,15 @@
 
 namespace kvist::runtime {
 
-/// A device that takes the place of this machine: its time is modelled and its tokens are synthetic. The model file
-/// gives tokenizer and chat template alone.
+/// A device that takes the place of this machine: its time is modelled. The model file gives tokenizer and chat
+/// template, and its tokens are synthetic; or the model runs as well, and gives them.
 struct Emulation {
   cost::StepModel model;
   std::string model_id;             ///< "" = the name of the model's shape.
   uint32_t blocks = 0;              ///< Of KV memory.
-  uint32_t output_tokens_mean = 0;  ///< Answers end by themselves after so many tokens, on average; 0 = never.
+  uint32_t output_tokens_mean = 0;  ///< Synthetic answers end after so many tokens, on average; 0 = never.
+  bool runs_model = false;          ///< Tokens, logits and states are the model file's.
+  exec::EmulationNotices notices;
 };
 
 struct RuntimeOptions {
@@ -77,9 +80,10 @@ struct Runtime {
   absl::Status chat_template_status;          ///< Why it is absent.
   std::unique_ptr<kv::KvMemory> memory;
   std::unique_ptr<step::Executor> executor;
-  exec::CpuExecutor* cpu = nullptr;  ///< The same, unless it is an emulated device.
-  OpenedTiers tiers;                 ///< Empty without them.
-  std::jthread populating;           ///< Of KV memory, which tiers read into.
+  exec::CpuExecutor* cpu = nullptr;  ///< The same, or what runs a model for it; null = nothing is computed.
+  const exec::EmulatedExecutor* device = nullptr;  ///< The same, if it is an emulated device.
+  OpenedTiers tiers;                               ///< Empty without them.
+  std::jthread populating;                         ///< Of KV memory, which tiers read into.
   std::unique_ptr<sched::SchedulerPolicy> policy;
   std::unique_ptr<engine::Engine> engine;  ///< Not started.
   std::string model_id;                    ///< File name without folder and ending.

@@ -36,6 +36,8 @@ class ServeMetrics {
   void CountReply(Route route, int http_status);
   void Observe(const GenerationRecord& record);
 
+  /// Before the first Text.
+  void AddCollector(telemetry::Collector collector) { metrics_.AddCollector(std::move(collector)); }
   std::string Text() const { return metrics_.Text(); }
   const RecentLatencies& recent() const { return recent_; }
 

@@ -134,7 +134,9 @@ struct Server::Impl {
                 .post = [this](std::function<void()> run) { asio::post(io, std::move(run)); },
                 .output_bytes_max = options.limits.output_bytes_max},
         host{service, streams, workers, options.limits},
-        tier_watch(options.tier_places) {}
+        tier_watch(options.tier_places) {
+    if (options.more_metrics) service.metrics().AddCollector(options.more_metrics);
+  }
 
   ~Impl() {
     workers.join();

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "serve/prompt.h"
+#include "telemetry/metrics.h"
 
 namespace kvist::serve {
 
@@ -55,6 +56,7 @@ struct ServerOptions {
   std::chrono::milliseconds drain{30'000};  ///< For open requests after a stop; then they fail.
   bool handle_signals = false;              ///< SIGINT and SIGTERM are RequestStop, from Create to the end of Run.
   std::function<void()> reread;             ///< Called on a worker with each RequestReload; may be empty.
+  telemetry::Collector more_metrics;        ///< Of who runs the server, beside its own; may be empty.
   std::function<int64_t()> unix_now_s;      ///< Wall clock, for "created" and templates. Required.
 };
 

@@ -304,6 +304,10 @@ class Settings(CliTest):
             (("serve", *device, "--kv-memory", "1GiB"), "--kv-memory does nothing with --device"),
             (("serve", *device, "--forget-below", "0.3"), "--forget-below does nothing with --device"),
             (("serve", *device, "--kv-disk", "/x"), "--kv-disk does nothing with --device"),
+            (("serve", *device, "--threads", "2"), "--threads does nothing with --device"),
+            (("serve", "--tokens-from-model"), "--tokens-from-model needs --device"),
+            (("serve", *device, "--tokens-from-model", "--kv-memory", "1GiB"), "--kv-memory does nothing with --device"),
+            (("serve", *device, "--tokens-from-model", "--emulated-output", "9"), "--emulated-output does nothing with --tokens-from-model"),
             (("serve", "--model-shape", "llama-3.1-8b"), "--model-shape needs --device"),
             (("serve", "--tensor-parallel", "1"), "--tensor-parallel needs --device"),
             (("serve", "--kv-admission", "a5"), "--kv-admission needs --kv-disk"),
@@ -323,6 +327,8 @@ class Settings(CliTest):
             (("serve", "--kv-disk", "/x", "--kv-disk-read-only", "--kv-disk-daily-writes", "1GiB"), "--kv-disk-daily-writes does nothing with"),
             (("replay", "--trace", self.text, "--device", "h100", "--share", "0.5"), "--share does nothing with --device"),
             (("replay", "--trace", self.text, "--real-time"), "--real-time needs --device"),
+            (("replay", "--trace", self.text, "--host-memory", "1GiB"), "--host-memory needs --device"),
+            (("replay", "--trace", self.text, "--device", "h100", "--host-link", "pcie4"), "--host-link needs --host-memory"),
             (("replay", "--trace", self.text, "--block-kib", "8"), "--block-kib needs --tiers"),
             (("calibrate", "--device", "h100"), "--device needs --profile"),
             (("batch", "a", "b", "--url", "http://127.0.0.1:9", "--threads", "2"), "--threads does nothing with --url"),
@@ -331,6 +337,8 @@ class Settings(CliTest):
         ):
             with self.subTest(" ".join(map(str, arguments))):
                 self.fails(2, self.kvist(*arguments), text)
+        fits = self.kvist("serve", self.folder / "none.gguf", *device, "--tokens-from-model", "--threads", "2", "--kv-type", "q8")
+        self.fails(1, fits, "none.gguf")
         file = self.write('[serve]\nkv-memory = "1GiB"\n')
         self.fails(2, self.kvist("serve", *device, "--config", file), f"{file}:2:1: --kv-memory does nothing with --device")
         self.fails(2, self.kvist("serve", env={"KVIST_SERVE_DTYPE": "fp8"}), "KVIST_SERVE_DTYPE: --dtype needs --device")

@@ -8,14 +8,37 @@
 #include "step/check_limits.h"
 
 namespace kvist::exec {
+namespace {
+
+EmulatedOptions WithLimitsOf(const step::Executor* computes, EmulatedOptions options) {
+  if (computes != nullptr) options.limits = computes->Limits();
+  return options;
+}
+
+}  // namespace
 
 EmulatedExecutor::EmulatedExecutor(cost::StepModel model, EmulatedOptions options, const Clock& clock)
+    : EmulatedExecutor(std::move(model), std::move(options), clock, nullptr) {}
+
+EmulatedExecutor::EmulatedExecutor(cost::StepModel model, EmulatedOptions options, const Clock& clock,
+                                   std::unique_ptr<step::Executor> computes)
     : model_(std::move(model)),
-      options_(std::move(options)),
+      options_(WithLimitsOf(computes.get(), std::move(options))),
       clock_(clock),
-      name_(Cat("emulated-", model_.options().device.name)) {
-  KVIST_CHECK(!options_.tokens.alphabet.empty() && options_.limits.steps_in_flight_max == 1);
+      name_(Cat("emulated-", model_.options().device.name)),
+      computes_(std::move(computes)) {
+  KVIST_CHECK(options_.limits.steps_in_flight_max == 1);
+  KVIST_CHECK(computes_ != nullptr ? options_.real_time : !options_.tokens.alphabet.empty());
   KVIST_CHECK(!(options_.real_time && options_.plan_ahead));
+  if (computes_) {
+    computes_->SetWake([this] {
+      {
+        std::lock_guard lock(mutex_);
+        ++steps_computed_;
+      }
+      changed_.notify_one();
+    });
+  }
   if (options_.real_time) timer_thread_ = std::thread([this] { TimerLoop(); });
 }
 
@@ -26,6 +49,7 @@ EmulatedExecutor::~EmulatedExecutor() {
   }
   changed_.notify_one();
   if (timer_thread_.joinable()) timer_thread_.join();
+  if (computes_) computes_->SetWake(nullptr);
 }
 
 void EmulatedExecutor::SetWake(std::function<void()> wake) {
@@ -36,7 +60,9 @@ void EmulatedExecutor::SetWake(std::function<void()> wake) {
 void EmulatedExecutor::TimerLoop() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    if (!timer_) {
+    // Steps are counted, as the word of one that was taken before may come late.
+    const bool computing = computes_ && steps_computed_ < steps_given_;
+    if (!timer_ || computing) {
       changed_.wait(lock);
       continue;
     }
@@ -143,23 +169,38 @@ void EmulatedExecutor::FillOutputs(const step::StepPlan& plan, step::StepResult&
   }
 }
 
-absl::Status EmulatedExecutor::Submit(step::StepPlan&& plan) {
-  if (result_) return absl::UnavailableError("one step at a time");
-  KVIST_RETURN_IF_ERROR(step::CheckLimits(plan, options_.limits));
-  const cost::StepLoad load = LoadOf(plan);
-  const cost::StepCost cost = model_.Cost(load);
+void EmulatedExecutor::Synthesize(step::StepPlan&& plan) {
   step::StepResult& result = result_.emplace(std::exchange(spare_, {}));
   result.id = plan.id;
   FillOutputs(plan, result);
-  result.started_at = std::max(clock_.Now(), device_free_at_);
+  result.plan = std::move(plan);
+}
+
+absl::Status EmulatedExecutor::Submit(step::StepPlan&& plan) {
+  if (result_ || computing_) return absl::UnavailableError("one step at a time");
+  KVIST_RETURN_IF_ERROR(step::CheckLimits(plan, options_.limits));
+  const cost::StepLoad load = LoadOf(plan);
+  const TimeNs now = clock_.Now();
+  if (computes_) {
+    KVIST_RETURN_IF_ERROR(computes_->Submit(std::move(plan)));
+    computing_ = true;
+  } else {
+    Synthesize(std::move(plan));
+  }
+  const bool outside_before = model_.profile_use().outside > 0;
+  const cost::StepCost cost = model_.Cost(load);
+  const cost::ProfileUse& use = model_.profile_use();
+  if (!outside_before && use.outside > 0 && options_.notices.outside_profile) {
+    options_.notices.outside_profile(use.worst);
+  }
   // In real time the host's part passes by itself.
   const double ns = cost.ns() - (options_.real_time ? cost.host_ns : 0);
-  result.finished_at = result.started_at + std::max<int64_t>(static_cast<int64_t>(ns), 1);
-  result.bytes_moved = static_cast<uint64_t>(cost.bytes);
-  result.kv_bytes_read = static_cast<uint64_t>((load.decode_keys + load.prompt_keys) * model_.kv_bytes_per_token());
-  result.plan = std::move(plan);
-  device_free_at_ = result.finished_at;
-  ready_at_ = options_.plan_ahead ? result.started_at : result.finished_at;
+  step_.started_at = std::max(now, device_free_at_);
+  step_.finished_at = step_.started_at + std::max<int64_t>(static_cast<int64_t>(ns), 1);
+  step_.bytes_moved = static_cast<uint64_t>(cost.bytes);
+  step_.kv_bytes_read = static_cast<uint64_t>((load.decode_keys + load.prompt_keys) * model_.kv_bytes_per_token());
+  device_free_at_ = step_.finished_at;
+  ready_at_ = options_.plan_ahead ? step_.started_at : step_.finished_at;
   ++totals_.steps;
   totals_.tokens += load.tokens;
   totals_.cost += cost;
@@ -167,18 +208,47 @@ absl::Status EmulatedExecutor::Submit(step::StepPlan&& plan) {
   {
     std::lock_guard lock(mutex_);
     timer_ = ready_at_;
+    ++steps_given_;
   }
   changed_.notify_one();
   return absl::OkStatus();
 }
 
+/// The small model has its results. They are not shown before the device would have them.
+void EmulatedExecutor::TakeComputed() {
+  computing_ = false;
+  const int64_t late_ns = result_->finished_at - step_.finished_at;
+  if (late_ns <= 0) return;
+  const bool first = late_steps_.fetch_add(1) == 0;
+  late_ns_ += late_ns;
+  const int64_t device_ns = step_.finished_at - step_.started_at;
+  if (first && options_.notices.late) options_.notices.late(device_ns, device_ns + late_ns);
+  step_.finished_at = device_free_at_ = ready_at_ = result_->finished_at;
+}
+
 absl::StatusOr<std::optional<step::StepResult>> EmulatedExecutor::Poll() {
+  if (computing_) {
+    absl::StatusOr<std::optional<step::StepResult>> computed = computes_->Poll();
+    computing_ = computed.ok();
+    if (!computed.ok() || !computed->has_value()) return computed;
+    result_ = *std::move(computed);
+    TakeComputed();
+  }
   if (!result_ || ready_at_ > clock_.Now()) return std::optional<step::StepResult>();
-  last_finished_at_ = result_->finished_at;
+  result_->started_at = step_.started_at;
+  result_->finished_at = last_finished_at_ = step_.finished_at;
+  result_->bytes_moved = step_.bytes_moved;
+  result_->kv_bytes_read = step_.kv_bytes_read;
   return std::exchange(result_, std::nullopt);
 }
 
+void EmulatedExecutor::Recycle(step::StepResult&& result) {
+  if (computes_) return computes_->Recycle(std::move(result));
+  spare_ = std::move(result);
+}
+
 std::optional<TimeNs> EmulatedExecutor::NextCompletion() const {
+  // A model that computes has not said when it will be done.
   return result_ ? std::optional(ready_at_) : std::nullopt;
 }
 

@@ -77,6 +77,84 @@ TEST(EmulatedExecutor, PlanningAheadKeepsTheDeviceBusyWithOneStepAtATime) {
   EXPECT_EQ(static_cast<double>(before.value), std::floor(executor.totals().cost.ns() / 4) * 4);
 }
 
+/// Is done when the test says so, and samples token 7.
+class ByHand final : public step::Executor {
+ public:
+  explicit ByHand(const Clock& clock) : clock_(clock) {}
+  std::string_view Name() const override { return "by hand"; }
+  const step::ExecutorLimits& Limits() const override { return limits_; }
+  absl::Status Submit(step::StepPlan&& plan) override {
+    plan_ = std::move(plan);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::optional<step::StepResult>> Poll() override { return std::exchange(result_, std::nullopt); }
+  std::optional<TimeNs> NextCompletion() const override { return std::nullopt; }
+  void SetWake(std::function<void()> wake) override { wake_ = std::move(wake); }
+
+  void Finish() {
+    result_.emplace();
+    result_->id = plan_.id;
+    result_->plan = std::move(plan_);
+    result_->sampled = {TokenId{7}};
+    result_->finished_at = clock_.Now();
+    wake_();
+  }
+
+ private:
+  const Clock& clock_;
+  const step::ExecutorLimits limits_ = Options().limits;
+  step::StepPlan plan_;
+  std::optional<step::StepResult> result_;
+  std::function<void()> wake_;
+};
+
+TEST(EmulatedExecutor, AStepOfASmallModelEndsWithTheLaterOfDeviceAndModel) {
+  VirtualClock clock;
+  auto made = std::make_unique<ByHand>(clock);
+  ByHand& model = *made;
+  std::vector<std::pair<int64_t, int64_t>> notices;
+  EmulatedExecutor executor(
+      Model(),
+      {.real_time = true,
+       .notices = {.late = [&](int64_t device, int64_t late) { notices.emplace_back(device, late); }}},
+      clock, std::move(made));
+  const auto ready = [&] {
+    const auto result = executor.Poll();
+    return result.ok() && result->has_value();
+  };
+  // The model is first.
+  ASSERT_TRUE(executor.Submit(PlanOf(100, 0)).ok());
+  EXPECT_TRUE(absl::IsUnavailable(executor.Submit(PlanOf(100, 0))));
+  EXPECT_FALSE(executor.NextCompletion().has_value());
+  model.Finish();
+  EXPECT_FALSE(ready());
+  EXPECT_TRUE(absl::IsUnavailable(executor.Submit(PlanOf(100, 0))));
+  const TimeNs due = *executor.NextCompletion();
+  clock.AdvanceTo(TimeNs{due.value - 1});
+  EXPECT_FALSE(ready());
+  clock.AdvanceTo(due);
+  const step::StepResult result = **executor.Poll();
+  EXPECT_EQ(result.finished_at, due);
+  EXPECT_EQ(result.sampled, std::vector<TokenId>{TokenId{7}});
+  EXPECT_EQ(result.plan.tokens.size(), 100u);
+  EXPECT_EQ(executor.late().steps, 0u);
+  // The device is first, twice: it is said once.
+  const int64_t device_ns = due.value;
+  for (int i = 1; i <= 2; ++i) {
+    const TimeNs start = clock.Now();
+    ASSERT_TRUE(executor.Submit(PlanOf(100, 0)).ok());
+    clock.AdvanceTo(start + 10 * device_ns);
+    EXPECT_FALSE(ready());
+    model.Finish();
+    const step::StepResult late = **executor.Poll();
+    EXPECT_EQ(late.started_at, start);
+    EXPECT_EQ(late.finished_at, start + 10 * device_ns);
+    EXPECT_EQ(executor.late().steps, static_cast<uint64_t>(i));
+    EXPECT_EQ(executor.late().ns, i * 9 * device_ns);
+  }
+  EXPECT_EQ(notices, (std::vector<std::pair<int64_t, int64_t>>{{device_ns, 10 * device_ns}}));
+}
+
 TEST(SyntheticTokens, FollowFromTheTextAndEndAsOftenAsIsSaid) {
   SyntheticTokens tokens{.alphabet = {TokenId{3}, TokenId{4}, TokenId{5}}, .end = TokenId{0}, .end_chance = 0.05};
   int ends = 0;
