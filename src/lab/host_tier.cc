@@ -8,9 +8,20 @@ kv::ColdRun HostTier::Lookup(std::span<const kv::ContentId> ids) {
   kv::ColdRun run;
   while (run.blocks < ids.size() && blocks_.contains(ids[run.blocks].low)) ++run.blocks;
   run.memory_blocks = run.blocks;
-  totals_.lookup_blocks += ids.size();
-  totals_.hit_blocks += run.blocks;
+  run.memory_asked = static_cast<uint32_t>(ids.size());
   return run;
+}
+
+void HostTier::CountLookup(const kv::ColdRun& run) {
+  totals_.lookup_blocks += run.memory_asked;
+  totals_.hit_blocks += run.memory_blocks;
+}
+
+void HostTier::Forget(std::span<const kv::ContentId> ids) {
+  for (const kv::ContentId& id : ids) {
+    totals_.forgotten_blocks += blocks_.Remove(id.low) ? 1 : 0;
+    for (auto& [done_ns, transfer] : under_way_) std::erase(transfer.arriving, id.low);
+  }
 }
 
 kv::ColdTicket HostTier::Load(std::span<const kv::ColdRead> blocks, TimeNs now) {

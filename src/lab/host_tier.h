@@ -4,8 +4,8 @@
 /// Memory of the host below an emulated device, in virtual time: which blocks are there is real, how long they take to
 /// come and go is a model. What leaves the device's memory goes there, and the block that was used longest ago gives
 /// way. Both directions of the link are queues of their own (cost/link_queue.h), as PCI Express is full duplex; what is
-/// moved together is one transfer. Threads: none shared. Non-goals: bytes, drives, what steps lose to transfers beside
-/// them.
+/// moved together is one transfer. Threads: none shared. Non-goals: bytes, drives, whose blocks they are, what steps
+/// lose to transfers beside them.
 
 #include <cstdint>
 #include <functional>
@@ -31,6 +31,7 @@ class HostTier final : public kv::ColdBlocks {
       : options_(options), to_host_(options.link), to_device_(options.link) {}
 
   kv::ColdRun Lookup(std::span<const kv::ContentId> ids) override;
+  void CountLookup(const kv::ColdRun& run) override;
   kv::ColdPlaces PlacesFor(const kv::ContentId&) const override { return {.memory = options_.blocks_max > 0}; }
   double LoadNs(const kv::ColdRun& run) const override {
     return static_cast<double>(to_device_.WaitNs(now_ns_) + to_device_.ServiceNs(run.blocks * options_.block_bytes));
@@ -42,7 +43,10 @@ class HostTier final : public kv::ColdBlocks {
   void Poll(TimeNs now, kv::ColdNews& out, bool wait) override;
   bool busy() const override { return !under_way_.empty(); }
   void Close(const std::function<bool()>&) override {}
+  void Forget(std::span<const kv::ContentId> ids) override;
   std::vector<kv::TierFigures> Figures() const override;
+  void Advance(TimeNs) override {}
+  std::vector<kv::TierHolding> Holdings() const override { return {}; }
 
   uint64_t block_bytes() const { return static_cast<uint64_t>(options_.block_bytes); }
   /// When the next transfer has ended; INT64_MAX = none is under way.

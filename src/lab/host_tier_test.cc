@@ -89,5 +89,24 @@ TEST(HostTier, WhatWasUsedLongestAgoGivesWayDeepestFirst) {
   EXPECT_EQ(figures.read_blocks, 2u);
 }
 
+TEST(HostTier, ForgetsAlsoWhatIsOnItsWayAndCountsALookupWhenTold) {
+  HostTier tier(Options(10));
+  Store(tier, {1, 2}, 0);
+  Poll(tier, 10'000);
+  Store(tier, {3, 4}, 10'000);
+  tier.Forget(Ids({2, 3, 9}));
+  Poll(tier, 20'000);
+  const kv::ColdRun run = tier.Lookup(Ids({1, 2}));
+  EXPECT_EQ(run.blocks, 1u);
+  EXPECT_EQ(tier.Lookup(Ids({3})).blocks, 0u);
+  EXPECT_EQ(tier.Lookup(Ids({4})).blocks, 1u);
+  EXPECT_EQ(tier.Figures().front().lookup_blocks, 0u);
+  tier.CountLookup(run);
+  const kv::TierFigures figures = tier.Figures().front();
+  EXPECT_EQ(figures.lookup_blocks, 2u);
+  EXPECT_EQ(figures.hit_blocks, 1u);
+  EXPECT_EQ(figures.forgotten_blocks, 1u) << "what had arrived";
+}
+
 }  // namespace
 }  // namespace kvist::lab

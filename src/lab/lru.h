@@ -24,6 +24,14 @@ class Lru {
       order_.splice(order_.end(), order_, it->second);
     }
   }
+  /// @return  whether it was there
+  bool Remove(uint64_t id) {
+    const auto it = places_.find(id);
+    if (it == places_.end()) return false;
+    order_.erase(it->second);
+    places_.erase(it);
+    return true;
+  }
   uint64_t TakeOldest() {
     const uint64_t id = order_.front();
     order_.pop_front();
