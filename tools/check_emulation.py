@@ -3,6 +3,8 @@
 
     check_emulation.py KVIST DATA runs       DATA/vllm_runs: the arrivals and limits of real engine runs, once with the measured profile
                                              (DATA/profiles) and once from the device file alone
+    check_emulation.py KVIST DATA steps      the same runs step by step: the time of steps of single tokens alone, by requests in them, from the
+                                             engine's series of one second each
     check_emulation.py KVIST DATA serving    DATA/serving_measured.csv: rows that state a precision, as a closed loop at their concurrency
     check_emulation.py KVIST DATA speed TRACE...   emulated seconds per second of this machine, one H100
 
@@ -93,6 +95,46 @@ def check_runs(kvist, data, folder):
                 yield {"device": device, "model": shape, "source": source, "phase": phase, "measured": measured[phase], "emulated": value, "error": value / measured[phase] - 1}
 
 
+def series_without_prompts(place, requests, seconds=3):
+    """Consecutive seconds in which no prompt was read and hardly anybody came or went: (requests under way, tokens of context each, seconds of a step)."""
+    begin = min(r["queued_ts"] for r in requests)
+    window = []
+    for row in csv.DictReader((place / "timeseries.csv").open()):
+        end = begin + float(row["t"])
+        running = context = 0.0  # Integrals over the second.
+        for r in requests:
+            first, last = r["first_token_ts"], r["last_token_ts"]
+            low, high = max(first, end - 1), min(last, end)
+            if high > low:
+                running += high - low
+                context += (high - low) * (r["input_toks"] + 1 + (r["output_toks"] - 1) / (last - first) * ((low + high) / 2 - first))
+        tokens = float(row["gen_throughput"])
+        if float(row["prompt_throughput"]) > 0 or tokens == 0 or running < 0.9:
+            window = []
+            continue
+        window.append((running, context, tokens))
+        if len(window) == seconds:
+            running, context, tokens = (sum(column) for column in zip(*window))
+            yield running / seconds, context / running, running / tokens
+            window = []
+
+
+def check_steps(kvist, data, folder):
+    for name, (device, shape, devices, requests_max, profile) in RUNS.items():
+        place = data / "vllm_runs" / name
+        requests = [json.loads(line) for line in (place / "requests.jsonl").read_text().splitlines()]
+        if json.loads((place / "meta.json").read_text()).get("kv_cache", {}).get("num_gpu_blocks"):
+            continue  # Short of memory: requests that were put back are under way and not running.
+        for running, context, measured_s in series_without_prompts(place, requests):
+            count, tokens = max(round(running), 1), 17
+            trace = write_trace(folder / "steps.jsonl", [(0, max(int(context) - tokens // 2, 1), tokens)] * count)
+            run = replay(kvist, trace, "--device", device, "--model", shape, "--tensor-parallel", devices, "--max-requests", requests_max,
+                         "--profile", data / "profiles" / profile, "--concurrency", count, "--max-batched-tokens", 1 << 15)
+            emulated_ms = run["itl_ms"]["p50"]
+            yield {"device": device, "model": shape, "source": "profile", "phase": f"{count} requests after {context:.0f}", "measured": 1e3 * measured_s,
+                   "emulated": emulated_ms, "error": emulated_ms / (1e3 * measured_s) - 1}
+
+
 def check_serving(kvist, data, folder):
     for row in csv.DictReader((data / "serving_measured.csv").open()):
         if not row["precision"]:
@@ -141,13 +183,16 @@ def print_groups(rows):
 
 def main():
     arguments = [a for a in sys.argv[1:] if a != "--json"]
-    if len(arguments) < 3 or arguments[2] not in ("runs", "serving", "speed") or (arguments[2] == "speed") == (len(arguments) == 3):
+    if len(arguments) < 3 or arguments[2] not in ("runs", "steps", "serving", "speed") or (arguments[2] == "speed") == (len(arguments) == 3):
         sys.exit(__doc__)
     kvist, data, what = arguments[0], pathlib.Path(arguments[1]), arguments[2]
     with tempfile.TemporaryDirectory() as folder:
-        check = {"runs": lambda: check_runs(kvist, data, pathlib.Path(folder)), "serving": lambda: check_serving(kvist, data, pathlib.Path(folder)), "speed": lambda: check_speed(kvist, arguments[3:])}
+        check = {"runs": lambda: check_runs(kvist, data, pathlib.Path(folder)), "steps": lambda: check_steps(kvist, data, pathlib.Path(folder)), "serving": lambda: check_serving(kvist, data, pathlib.Path(folder)), "speed": lambda: check_speed(kvist, arguments[3:])}
         rows = list(check[what]())
-    if "--json" in sys.argv or what == "speed":
+    if what == "steps" and "--json" not in sys.argv:
+        for row in rows:
+            print(f"{row['device']:<14}{row['phase']:<28}{row['measured']:>7.1f} ms measured{row['emulated']:>7.1f} ms emulated{100 * row['error']:>+7.1f} %")
+    elif "--json" in sys.argv or what == "speed":
         for row in rows:
             print(json.dumps(row))
     else:
