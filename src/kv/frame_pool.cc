@@ -38,26 +38,6 @@ std::optional<FrameId> FramePool::Allocate(PageId id) {
   return std::nullopt;
 }
 
-std::optional<FrameId> FramePool::TakeOldest(PageId id) {
-  const uint32_t first = BucketOf(id, buckets_count());
-  for (const Retention retention : {Retention::kLow, Retention::kNormal, Retention::kHigh}) {
-    const auto ring = static_cast<uint32_t>(retention);
-    if (retention != Retention::kNormal && cached_of_[ring].load(std::memory_order_relaxed) == 0) continue;
-    for (uint32_t i = 0; i <= bucket_mask_; ++i) {
-      Bucket& bucket = buckets_[(first + i) & bucket_mask_];
-      std::lock_guard lock(bucket.lock);
-      const uint32_t index = bucket.rings[ring].oldest;
-      if (index == kNil) continue;
-      Unlink(bucket, index);
-      entries_[index] = {.references = 1, .state = FrameState::kReferenced};
-      --bucket.counts.cached;
-      ++bucket.counts.referenced;
-      return FrameId{index};
-    }
-  }
-  return std::nullopt;
-}
-
 uint32_t& FramePool::CountOf(Bucket& bucket, FrameState state) {
   switch (state) {
     case FrameState::kFree:

@@ -55,7 +55,12 @@ class FramePool {
 
   /// The cached frame of the lowest class that was released longest ago in the bucket of `id` (of another one where
   /// that has none), now with one reference: the caller gives it a new meaning or frees it. Never a pinned one.
-  std::optional<FrameId> TakeOldest(PageId id);
+  std::optional<FrameId> TakeOldest(PageId id) {
+    return TakeOldest(id, [](FrameId) { return true; });
+  }
+  /// The same, of another bucket where that of `id` would give one that is not `ready` to go and the other one that is.
+  template <class Ready>
+  std::optional<FrameId> TakeOldest(PageId id, const Ready& ready);
 
   /// Adds a reference to a cached or referenced frame.
   void Reference(FrameId frame);
@@ -129,6 +134,8 @@ class FramePool {
   static uint32_t& CountOf(Bucket& bucket, FrameState state);
   void SetState(Bucket& bucket, uint32_t index, FrameState state);
   void Settle(Bucket& bucket, uint32_t index, bool keep);
+  template <class Ready>
+  std::optional<FrameId> TakeOldestOf(Retention retention, uint32_t first, const Ready& ready);
 
   std::vector<Entry> entries_;
   std::unique_ptr<Bucket[]> buckets_;
@@ -136,6 +143,34 @@ class FramePool {
   std::atomic<uint32_t> cached_of_[kRetentions] = {};
   uint32_t bucket_mask_ = 0;  ///< Frame f belongs to bucket f & mask.
 };
+
+template <class Ready>
+std::optional<FrameId> FramePool::TakeOldestOf(Retention retention, uint32_t first, const Ready& ready) {
+  for (uint32_t i = 0; i <= bucket_mask_; ++i) {
+    Bucket& bucket = buckets_[(first + i) & bucket_mask_];
+    std::lock_guard lock(bucket.lock);
+    const uint32_t index = bucket.rings[static_cast<uint32_t>(retention)].oldest;
+    if (index == kNil || !ready(FrameId{index})) continue;
+    Unlink(bucket, index);
+    entries_[index] = {.references = 1, .state = FrameState::kReferenced};
+    --bucket.counts.cached;
+    ++bucket.counts.referenced;
+    return FrameId{index};
+  }
+  return std::nullopt;
+}
+
+template <class Ready>
+std::optional<FrameId> FramePool::TakeOldest(PageId id, const Ready& ready) {
+  const uint32_t first = BucketOf(id, buckets_count());
+  for (const Retention retention : {Retention::kLow, Retention::kNormal, Retention::kHigh}) {
+    const std::atomic<uint32_t>& cached = cached_of_[static_cast<uint32_t>(retention)];
+    if (retention != Retention::kNormal && cached.load(std::memory_order_relaxed) == 0) continue;
+    if (const auto frame = TakeOldestOf(retention, first, ready)) return frame;
+    if (const auto frame = TakeOldestOf(retention, first, [](FrameId) { return true; })) return frame;
+  }
+  return std::nullopt;
+}
 
 template <class Wanted>
 void FramePool::AppendOldest(uint32_t count, const Wanted& wanted, std::vector<FrameId>& out) const {

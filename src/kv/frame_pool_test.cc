@@ -90,6 +90,20 @@ TEST(FramePool, ThreadsShareThePool) {
   EXPECT_EQ(pool.counts().referenced, 0u);
 }
 
+TEST(FramePool, WhatIsReadyGoesFirstAmongTheOldestOfAllBuckets) {
+  FramePool pool(256, 2);
+  std::vector<FrameId> frames;
+  for (uint32_t i = 0; i < 256; ++i) frames.push_back(*pool.Allocate(PageId{i}));
+  for (const FrameId frame : frames) pool.Release(frame, /*keep=*/true);
+  const auto bucket_of = [](FrameId frame) { return frame.value & 1; };
+  const FrameId next = *pool.TakeOldest(PageId{0});
+  pool.Release(next, /*keep=*/true);
+  // The frames of the other bucket are ready.
+  const auto is_ready = [&](FrameId frame) { return bucket_of(frame) != bucket_of(next); };
+  for (int i = 0; i < 128; ++i) EXPECT_NE(bucket_of(*pool.TakeOldest(PageId{0}, is_ready)), bucket_of(next)) << i;
+  EXPECT_EQ(bucket_of(*pool.TakeOldest(PageId{0}, is_ready)), bucket_of(next)) << "when there is no other";
+}
+
 TEST(FramePool, WhatWasStoredIsGivenUpBeforeWhatWasNot) {
   FramePool pool(3, 1);
   std::vector<FrameId> frames;

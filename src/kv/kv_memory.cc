@@ -214,7 +214,10 @@ std::optional<FrameId> KvMemory::TakeFrame(SpanId span, uint32_t block) {
     holds_.Reset(*frame);
     return frame;
   }
-  const std::optional<FrameId> frame = pool_.TakeOldest(page);
+  // With a block go those behind it, from other buckets: what tiers have not decided about yet may have become the
+  // oldest of one.
+  const auto is_decided = [&](FrameId cached) { return !uses_.enabled() || uses_.IsJudged(cached); };
+  const std::optional<FrameId> frame = pool_.TakeOldest(page, is_decided);
   if (!frame) return std::nullopt;
   holds_.Reset(*frame);
   EvictFromTree(*frame);
