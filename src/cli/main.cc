@@ -2,6 +2,7 @@
 /// The `kvist` program: picks the subcommand.
 
 #include <cstdio>
+#include <new>
 #include <string>
 
 #include "cli/commands.h"
@@ -51,6 +52,10 @@ int main(int argc, char** argv) {
     const int code = app.exit(error);
     std::fputs(kvist::cli::FlagHints(app).c_str(), stderr);
     return code == 0 ? 0 : 2;
+  } catch (const std::bad_alloc&) {
+    std::fputs("kvist: there is not so much memory; sizes and counts like --context and --parallel ask for it\n",
+               stderr);
+    return 1;
   }
   return exit_code;
 }

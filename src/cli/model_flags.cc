@@ -23,7 +23,8 @@ void Advise(const runtime::Runtime& runtime, const ModelFlags& flags) {
   const auto say = [&](std::string_view kind, const std::string& text) {
     flags.advise ? flags.advise(kind, text) : fmt::print(stderr, "{}: {}\n", kind, text);
   };
-  if (IsShippedModel(*runtime.model->file)) {
+  // That of a device is another one, which only takes its time.
+  if (IsShippedModel(*runtime.model->file) && runtime.device == nullptr) {
     say("note",
         fmt::format("{} is the small model that comes with kvist. It tells little stories and answers questions "
                     "about the text it is given; it knows nothing else. For a chat model: kvist pull {}",

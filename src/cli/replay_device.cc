@@ -103,6 +103,11 @@ void Print(const ReplayDeviceFlags& flags, const lab::DeviceReplayResult& result
   fmt::print("{}", lab::LoadTable(report));
   const cost::StepCost& cost = result.totals.cost;
   const double percent = 100 / std::max(cost.ns(), 1.0);
+  if (flags.replicas > 1) {
+    const auto [least, most] = std::ranges::minmax(result.busy_s);
+    fmt::print("\n{} replicas, {}; busy for {:.1f} to {:.1f} s each. What follows is of all of them, KV blocks of each",
+               flags.replicas, flags.route, least, most);
+  }
   fmt::print("\n{} steps, the device busy for {:.1f} s, {:.0f} kJ; {} KV blocks, {} preemptions\n", result.totals.steps,
              cost.ns() * 1e-9, cost.joules * 1e-3, blocks, result.preemptions);
   fmt::print(

@@ -35,6 +35,9 @@ void LogModel(const runtime::Runtime& runtime, const std::string& id) {
   const std::string& file = runtime.model->file->label();
   const std::string executor(runtime.executor->Name());
   if (runtime.cpu == nullptr) return spdlog::info("model {}, {}, with the tokenizer of {}", id, executor, file);
+  if (runtime.device != nullptr) {
+    return spdlog::info("model {}, {}, with the tokens of {}, {} threads", id, executor, file, runtime.threads);
+  }
   spdlog::info("model {} ({}), {} threads, {}", id, file, runtime.threads, executor);
 }
 

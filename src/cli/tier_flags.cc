@@ -61,7 +61,9 @@ void LogTiers(const runtime::Runtime& runtime, const runtime::TierOptions& optio
                 FormatByteSize(tier.bytes), FormatByteSize(tier.bytes_max), tier.state, tier.reason.empty() ? "" : ": ",
                 tier.reason);
     if (!tier.lossless) {
-      spdlog::warn("KV on {} is kept as {}: answers may depend on where blocks come from", tier.name, tier.codec);
+      spdlog::warn("KV on {} {}: answers may depend on where blocks come from", tier.name,
+                   tier.codec == "none" ? std::string("has blocks that went through another codec")
+                                        : Cat("is kept as ", tier.codec));
     }
   }
 }

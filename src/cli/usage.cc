@@ -13,7 +13,7 @@ namespace kvist::cli {
 std::string CommandList(const CLI::App& app) {
   std::string list;
   for (const CLI::App* command : app.get_subcommands({})) {
-    list += fmt::format("  {:<12}{}\n", command->get_name(), command->get_description());
+    list += fmt::format("  {:<13}{}\n", command->get_name(), command->get_description());
   }
   return list;
 }

@@ -15,7 +15,7 @@ constexpr int64_t kLoadTurnNs = 200'000, kStoreTurnNs = 2'000'000;
 /// Stores are waited for, too, so long after somebody was held back by them.
 constexpr int64_t kHurryNs = 50'000'000;
 /// Of the blocks that would be given up next, so many times as many are decided about as frames are wanted.
-constexpr uint32_t kUneven = 2;
+constexpr uint32_t kUneven = 4;
 /// Frames that may be written at once in the smallest pool.
 constexpr uint64_t kStoringMin = 4;
 /// A text that was not worth reading is looked at again this much later, when blocks have left memory since.

@@ -108,6 +108,8 @@ void ServeMetrics::CollectEngine(std::vector<Sample>& out) const {
   add("kvist_kv_blocks", blocks_help, kGauge, count(frames.free), {{"state", "free"}});
   add("kvist_kv_blocks", blocks_help, kGauge, count(frames.cached), {{"state", "cached"}});
   add("kvist_kv_blocks", blocks_help, kGauge, count(frames.referenced), {{"state", "referenced"}});
+  add("kvist_kv_blocks", blocks_help, kGauge, count(frames.loading), {{"state", "loading"}});
+  add("kvist_kv_blocks", blocks_help, kGauge, count(frames.storing), {{"state", "storing"}});
   add("kvist_kv_empty_slots", "Tokens that would fit the frames of running requests.", kGauge, count(kv.empty_slots));
   add("kvist_kv_dropped_slots", "Slots in view's blocks of running requests whose tokens were dropped.", kGauge,
       count(kv.dropped_slots));
@@ -128,8 +130,6 @@ void ServeMetrics::CollectEngine(std::vector<Sample>& out) const {
       count(kv.totals.pins_yielded));
   add("kvist_kv_forgotten_blocks_total", "Cached blocks freed because their time was over.", kCounter,
       count(kv.totals.forgotten_blocks));
-  add("kvist_kv_blocks", blocks_help, kGauge, count(frames.loading), {{"state", "loading"}});
-  add("kvist_kv_blocks", blocks_help, kGauge, count(frames.storing), {{"state", "storing"}});
   if (!stats.tier_figures.empty()) CollectTiers(stats, out);
   add("kvist_waited_for_prefix_total", "Requests held back while another computed their beginning.", kCounter,
       count(stats.waited_for_prefix));
