@@ -22,15 +22,20 @@ class Grammars {
   /// `tokenizer` must outlive this.
   explicit Grammars(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  /// The grammar of this name, made by `compile` unless it is known. @param key  says all that it depends on
+  /// The grammar of this name, made by `compile` unless it is known. One is made at a time, so that those that take
+  /// long leave the server's other workers to others. @param key  says all that it depends on
+  /// Errors: of `compile`; ResourceExhausted when others are being made for long.
   absl::StatusOr<std::shared_ptr<const grammar::Constraint>> Get(
       const std::string& key, const std::function<absl::StatusOr<grammar::Grammar>()>& compile);
 
  private:
   using Entry = std::pair<std::string, std::shared_ptr<const grammar::Constraint>>;
 
+  std::shared_ptr<const grammar::Constraint> Find(const std::string& key);
+
   const Tokenizer& tokenizer_;
-  std::mutex mutex_;  ///< Guards the others.
+  std::timed_mutex making_;  ///< Held by the one who compiles.
+  std::mutex mutex_;         ///< Guards what follows.
   std::shared_ptr<const grammar::TokenTable> table_;
   std::list<Entry> entries_;  ///< Last used first.
 };

@@ -112,6 +112,19 @@ TEST(ServerStop, ASchemaIsLeftWhenItsClientIs) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
+TEST(ServerStop, SchemasThatTakeLongLeaveTheServerToOthers) {
+  FakeWorld world(Options());
+  std::vector<HttpClient> slow;
+  for (int i = 0; i < 3; ++i) {
+    slow.emplace_back(world.port());
+    slow.back().SendPost(kChatPath, SlowSchemaChat());
+    if (i == 0) std::this_thread::sleep_for(milliseconds(500));  // For the server to have begun.
+  }
+  EXPECT_EQ(slow[1].Read().status, 429) << "the first is at work";
+  EXPECT_EQ(slow[2].Read().status, 429);
+  EXPECT_EQ(Post(world.port(), kChatPath, kHello).status, 200);
+}
+
 TEST(ServerStop, ASchemaIsLeftWhenTheDrainEnds) {
   FakeWorldOptions options = Options();
   options.server.drain = milliseconds(50);
