@@ -28,7 +28,7 @@ absl::StatusOr<std::shared_ptr<const grammar::Constraint>> Grammars::Get(
   if (auto known = Find(key)) return known;
   std::unique_lock making(making_, kWaitMax);
   if (!making.owns_lock()) {
-    return WithRetry(absl::ResourceExhaustedError("another request's schema is being compiled, which takes long"), 1);
+    return WithRetry(absl::UnavailableError("another request's schema is being compiled, which takes long"), 1);
   }
   if (auto known = Find(key)) return known;  // Somebody else has made it meanwhile.
   KVIST_ASSIGN_OR_RETURN(grammar::Grammar compiled, compile());

@@ -24,7 +24,7 @@ class Grammars {
 
   /// The grammar of this name, made by `compile` unless it is known. One is made at a time, so that those that take
   /// long leave the server's other workers to others. @param key  says all that it depends on
-  /// Errors: of `compile`; ResourceExhausted when others are being made for long.
+  /// Errors: of `compile`; Unavailable when others are being made for long.
   absl::StatusOr<std::shared_ptr<const grammar::Constraint>> Get(
       const std::string& key, const std::function<absl::StatusOr<grammar::Grammar>()>& compile);
 

@@ -120,8 +120,8 @@ TEST(ServerStop, SchemasThatTakeLongLeaveTheServerToOthers) {
     slow.back().SendPost(kChatPath, SlowSchemaChat());
     if (i == 0) std::this_thread::sleep_for(milliseconds(500));  // For the server to have begun.
   }
-  EXPECT_EQ(slow[1].Read().status, 429) << "the first is at work";
-  EXPECT_EQ(slow[2].Read().status, 429);
+  EXPECT_EQ(slow[1].Read().status, 503) << "the first is at work";
+  EXPECT_EQ(slow[2].Read().status, 503);
   EXPECT_EQ(Post(world.port(), kChatPath, kHello).status, 200);
 }
 

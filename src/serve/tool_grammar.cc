@@ -154,7 +154,7 @@ Node MarkNode(std::string_view mark, const Tokenizer& tokenizer) {
 }
 
 absl::Status GrammarFault(std::string_view field, const absl::Status& status) {
-  if (absl::IsCancelled(status)) return status;
+  if (absl::IsCancelled(status) || absl::IsUnavailable(status)) return status;  // No fault of the field's.
   constexpr size_t kBytesMax = 300;  // Names and references in a message are the client's, and may be long.
   std::string_view text(status.message().data(), status.message().size());
   const bool cut = text.size() > kBytesMax;
