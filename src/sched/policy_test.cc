@@ -71,7 +71,7 @@ TEST_P(EveryPolicy, StaysInItsBudgetAndConservesWork) {
 TEST_P(EveryPolicy, EverybodyEndsWhenMemoryIsShort) {
   Prng prng(11);
   std::vector<PolicyWorld::Spec> specs;
-  for (int64_t i = 0; i < 200; ++i) {
+  for (int64_t i = 0; i < 300; ++i) {
     specs.push_back({.at_ns = i * 30'000'000,
                      .prompt = 1 + static_cast<uint32_t>(prng.Below(600)),
                      .output = 1 + static_cast<uint32_t>(prng.Below(200)),
