@@ -217,6 +217,7 @@ void Engine::Admit(std::unique_ptr<Request> request) {
     request->output_max = std::min(request->input.max_tokens, context_tokens_max_ - live);
     status = CheckQuota(*request, live);
     SetBlocksSpared(*request);
+    Look(*request);
     FindLeader(*request);
   }
   if (status.ok() && request->NeedsCounts()) request->CountPrompt();
@@ -291,7 +292,11 @@ void Engine::Finish(RequestId id, FinishReason reason, absl::Status status) {
   tenant_share_.Leave(request->input.tenant);
   if (reason == FinishReason::kStop || reason == FinishReason::kLength) CountOutput(*request);
   std::shared_ptr<const RequestTrace> trace = request->sink ? TraceAtEnd(*request) : nullptr;
-  if (request->has_memory) EndMemory(*request, /*may_pin=*/true);
+  if (request->has_memory) {
+    EndMemory(*request, /*may_pin=*/true);
+  } else if (tiers_) {
+    tiers_->TextIsGone(id);
+  }
   request->meter->total_ns = clock_.Now() - request->arrived_at;
   if (book_ != nullptr && request->meter != &request->own_meter) book_->Close(request->meter, reason);
   switch (reason) {

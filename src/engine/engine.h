@@ -157,8 +157,10 @@ class Engine {
   void TraceStep(Request& request, const step::StepResult& result, const step::Slice& slice);
   std::shared_ptr<const RequestTrace> TraceAtEnd(const Request& request) const;
   bool TurnTiers();
-  uint32_t FramesLeft() const;
-  bool HeldByTier(Request& request, uint32_t frames_left, TimeNs now);
+  uint32_t FramesWanted() const;
+  void Look(Request& request);
+  void LookAgain();
+  uint32_t CollectWaiting(TimeNs now);
   bool YieldPins(const Request& request);
   void EndMemory(Request& request, bool may_pin);
   bool GiveWay();
@@ -225,6 +227,7 @@ class Engine {
   double paced_ns_ = 0, paced_tokens_ = 0;  ///< Of such steps, weighted by how late: their time, their prompt tokens.
   double output_tokens_mean_ = 0;           ///< Of requests that ended, of late; 0 = none has.
   absl::flat_hash_map<TenantId, Holding> holdings_;  ///< Made anew for each step.
+  size_t look_next_ = 0;                             ///< Of the waiting ones.
   TimeNs tier_figures_due_{0};
   TimeNs meters_due_{0};    ///< When running requests' meters are next brought up to date.
   TimeNs holdings_due_{0};  ///< When the book next hears of what tiers hold.

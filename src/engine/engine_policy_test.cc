@@ -49,6 +49,40 @@ TEST_P(EveryPolicy, GivesEverybodyTheTokensThatItHasAlone) {
   bench.ExpectNoLeak();
 }
 
+TEST(Engine, WhoseTextIsCachedDoesNotWaitForALongPrompt) {
+  Bench bench({.policy = sched::kDefaultPolicy, .chunk = 64});
+  const GenerationRequest cached = Greedy(1000, 1), other = Greedy(3000, 2);
+  bench.Solo(cached);
+  const RequestId slow = bench.Submit(other);
+  for (int turn = 0; turn < 3; ++turn) bench.Turn();
+  const RequestId quick = bench.Submit(cached);
+  while (bench.Of(quick).finish == FinishReason::kNone) bench.Turn();
+  EXPECT_EQ(bench.Of(quick).usage.cached_tokens, 999u);
+  EXPECT_TRUE(bench.Of(slow).tokens.empty());
+  bench.Finish();
+}
+
+TEST(Engine, WhatRequestsShareCountsOnce) {
+  Bench bench({.frames = 64});
+  const GenerationRequest shared = Greedy(600, 3);  // 38 blocks.
+  bench.Solo(shared);
+  std::vector<RequestId> ids;
+  for (uint64_t i = 0; i < 6; ++i) {
+    GenerationRequest request = shared;
+    request.prompt.resize(590);
+    for (const TokenId token : Greedy(20, 10 + i).prompt) request.prompt.push_back(token);
+    ids.push_back(bench.Submit(request));
+  }
+  uint64_t together = 0;
+  while (bench.Of(ids.back()).finish == FinishReason::kNone) {
+    bench.Turn();
+    together = std::max(together, bench.engine().Stats().running);
+  }
+  EXPECT_EQ(together, 6u);
+  bench.Finish();
+  EXPECT_EQ(bench.engine().Stats().preemptions, 0u);
+}
+
 TEST(Engine, PredictsTheWaitFromItsQueue) {
   Bench bench({});
   const int64_t idle = bench.engine().PredictedWaitNs(100);

@@ -121,6 +121,7 @@ void Engine::Preempt(Request& request) {
   request.fetch = {};  // What it loses meanwhile may be stored.
   ++request.trace.preemptions;
   ++request.meter->preemptions;
+  request.stale = true;
   record_.preempted.push_back(request.id);
   request.trace.preempted_since = clock_.Now();
   SetBlocksSpared(request);  // The text has grown.
@@ -140,7 +141,9 @@ sched::RequestView Engine::ViewOf(const Request& request) const {
                           .arrived_at = request.arrived_at,
                           .tokens_known = known,
                           .tokens_computed = request.computed,
-                          .blocks_held = request.blocks_spared,
+                          .tokens_cached = request.seen.tokens,
+                          .context_tokens = request.seen.tokens,
+                          .blocks_held = request.blocks_settled(),
                           .output_tokens_predicted = PredictedOutput(request),
                           .output_tokens = request.output_count(),
                           .tenant_received = tenant_share_.Received(request.input.tenant),
@@ -153,6 +156,7 @@ sched::RequestView Engine::ViewOf(const Request& request) const {
   view.first_token_due = within(request.arrived_at, request.input.first_token_ns, options_.first_token_ns);
   view.next_token_due = within(request.last_token_at, request.input.next_token_ns, options_.next_token_ns);
   if (request.has_memory) {
+    view.tokens_cached = 0;
     view.context_tokens = memory_.LiveTokens(request.id);
     view.blocks_held = memory_.BlocksHeld(request.id);
     view.blocks_own = memory_.BlocksOwn(request.id);
@@ -165,28 +169,12 @@ bool Engine::StartStep() {
   const TimeNs now = clock_.Now();
   KeepQuotas();
   running_views_.clear();
-  waiting_views_.clear();
   for (const auto& request : running_) running_views_.push_back(ViewOf(*request));
-  uint32_t frames_left = tiers_ ? FramesLeft() : 0;
-  for (const auto& request : waiting_) {
-    const bool waits = WaitsForLeader(*request);
-    waits ? request->trace.BeginLeaderWait(request->leader, request->leader_tokens, now)
-          : request->trace.EndLeaderWait(now);
-    if (!waits) {
-      const bool held = HeldByTier(*request, frames_left, now);
-      if (held || request->trace.restored_tokens > 0) {  // What is fetched for it is not room to fetch for others.
-        frames_left -= std::min(frames_left, kv::BlocksFor(request->known()) - request->blocks_spared);
-      }
-      if (!held && !OverQuota(*request)) waiting_views_.push_back(ViewOf(*request));
-    } else if (!std::exchange(request->held_back, true)) {
-      ++work_.waited_for_prefix;
-    }
-  }
+  const uint32_t blocks_free = CollectWaiting(now);
   const step::ExecutorLimits& limits = executor_.Limits();
   const sched::StepBudget budget{.tokens_max = limits.tokens_per_step_max,
                                  .requests_max = limits.slices_per_step_max,
-                                 // What is being written is free soon: nobody is preempted for that.
-                                 .blocks_free = memory_.AvailableFrames() + memory_.counts().storing,
+                                 .blocks_free = blocks_free,
                                  .block_tokens = limits.block_tokens,
                                  .cost = step_time_.cost(),
                                  .busy_share = busy_share_.share()};
@@ -196,9 +184,12 @@ bool Engine::StartStep() {
   for (const RequestId id : decision_.preempt) Preempt(*FindRequest(id));
   plan_.Clear();
   prompts_cut_ = false;
+  // Who begins has what is cached of its text before others take frames.
+  for (const sched::Advance& advance : decision_.advance) {
+    if (Request* request = FindRequest(advance.request); !request->has_memory) Begin(*request);
+  }
   for (const sched::Advance& advance : decision_.advance) {
     Request* request = FindRequest(advance.request);
-    if (!request->has_memory) Begin(*request);
     AddSlice(*request, std::min(advance.tokens, request->known() - request->computed));
     prompts_cut_ |= advance.tokens < request->known() - request->computed;
   }
@@ -239,7 +230,11 @@ void Engine::Begin(Request& request) {
 /// When there are no frames for it, the request has no part in this step.
 void Engine::AddSlice(Request& request, uint32_t tokens) {
   tokens = std::min(tokens, memory_.TokensUntilOp(request.id));
-  if (!memory_.Reserve(request.id, request.computed + tokens)) {
+  bool reserved = memory_.Reserve(request.id, request.computed + tokens);
+  while (!reserved && tiers_ && tiers_->GiveUpHold()) {
+    reserved = memory_.Reserve(request.id, request.computed + tokens);
+  }
+  if (!reserved) {
     const uint32_t fits = memory_.BlocksHeld(request.id) * kv::kBlockTokens - request.computed;
     if (fits == 0) return;
     tokens = std::min(tokens, fits);

@@ -35,13 +35,15 @@ TierMover::~TierMover() {
     cold_.Poll(TimeNs{0}, news_, /*wait=*/true);
     Take(news_, TimeNs{0});
   }
+  while (GiveUpHold()) continue;
 }
 
 TierMover::Stored TierMover::Find(const Request& request) {
   const uint32_t usable = std::min(request.known() - 1, request.ReuseMax());  // One token is computed.
   const uint32_t whole = usable / kv::kBlockTokens * kv::kBlockTokens;
   const auto tokens = std::span(request.tokens).first(whole);
-  Stored stored{.cached_tokens = memory_.CachedTokens(request.input.cache_namespace, tokens, request.input.ops)};
+  Stored stored{.cached_tokens =
+                    memory_.CachedBeginning(request.input.cache_namespace, tokens, request.input.ops).tokens};
   if (stored.cached_tokens == whole) return stored;
   const std::vector<kv::ContentId> all =
       kv::ContentIdsOf(memory_.tree().RootContent(request.input.cache_namespace), tokens, request.input.ops);
@@ -56,14 +58,16 @@ bool TierMover::Pays(const Stored& stored, const sched::StepCost& cost) {
          cold_.LoadNs(stored.run) < cost.PromptNs(stored.run.blocks * kv::kBlockTokens, stored.cached_tokens);
 }
 
-bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, uint32_t frames_free, TimeNs now) {
+bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, const WaitingRoom& room, TimeNs now) {
   Request::Fetch& fetch = request.fetch;
   if (fetch.under_way) return true;
+  if (IsHeld(request.id)) return false;
   // Policies admit who has room for all that is known of it; until then its blocks would take the room of others.
-  if (kv::BlocksFor(request.known()) - request.blocks_spared > frames_free) return false;
+  const uint32_t wanted = request.blocks_wanted();
+  if (wanted > room.policy) return false;
   const uint64_t evicted = memory_.stats().evicted_blocks;
   const bool as_before = fetch.looked_at != kTimeNever && (fetch.evicted == evicted || now < fetch.looked_at + kLookNs);
-  if (as_before && !fetch.wanted) return false;
+  if (as_before && (!fetch.wanted || wanted > room.fetch)) return fetch.wanted;
   const Stored stored = Find(request);
   fetch.looked_at = now;
   fetch.evicted = evicted;
@@ -73,16 +77,59 @@ bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, uint32_
     if (stored.run.blocks > 0 && !std::exchange(fetch.instead, true)) ++stats_.computed_instead;
     return false;
   }
-  const auto bound = static_cast<uint32_t>(options_.loading_share * memory_.frames_count());
-  const bool others_first = loading_ > 0 && loading_ + stored.run.blocks > bound;
-  fetch.wanted =
-      others_first || (stored.run.blocks > memory_.AvailableFrames() && moving()) || TakesUndecided(stored.run.blocks);
+  fetch.wanted = wanted > room.fetch || WaitsForFrames(stored.run.blocks, request.input.priority);
   if (fetch.wanted) hurry_until_ = now + kHurryNs;
   return fetch.wanted || Start(request, stored, now);
 }
 
-void TierMover::TextBegins(Request& request) {
+/// Whether a fetch of so many blocks has to wait for what is being moved, or is not decided about.
+bool TierMover::WaitsForFrames(uint32_t blocks, uint8_t priority) {
+  const auto bound = static_cast<uint32_t>(options_.loading_share * memory_.frames_count());
+  while (loading_ > 0 || !holds_.empty()) {
+    if (loading_ + FramesHeld() + blocks <= bound) break;
+    if (loading_ > 0 || holds_.back().priority <= priority) return true;
+    GiveUpHold();  // Less urgent.
+  }
+  return (blocks > memory_.AvailableFrames() && moving()) || TakesUndecided(blocks);
+}
+
+void TierMover::CountLookup(Request& request) {
   if (!std::exchange(request.fetch.counted, true)) cold_.CountLookup(request.fetch.found);
+}
+
+void TierMover::TextBegins(Request& request) {
+  CountLookup(request);
+  const auto hold = std::ranges::find(holds_, request.id, &Hold::request);
+  if (hold != holds_.end()) request.held_before_block_ns += EndHold(hold);
+}
+
+void TierMover::TextIsGone(RequestId request) {
+  const auto hold = std::ranges::find(holds_, request, &Hold::request);
+  if (hold != holds_.end()) EndHold(hold);
+}
+
+uint32_t TierMover::FramesHeld() const {
+  uint32_t frames = 0;
+  for (const Hold& hold : holds_) frames += memory_.FramesHeldAlone(hold.sequence);
+  return frames;
+}
+
+uint32_t TierMover::FramesHeldFor(RequestId request) const {
+  const auto hold = std::ranges::find(holds_, request, &Hold::request);
+  return hold == holds_.end() ? 0 : memory_.FramesHeldAlone(hold->sequence);
+}
+
+bool TierMover::GiveUpHold() {
+  if (holds_.empty()) return false;
+  EndHold(std::prev(holds_.end()));
+  return true;
+}
+
+/// @return what it has held, in block-nanoseconds
+double TierMover::EndHold(std::vector<Hold>::iterator hold) {
+  const kv::RetainOutcome outcome = memory_.End(hold->sequence, {.now = hold->since});
+  holds_.erase(hold);
+  return outcome.held_block_ns;
 }
 
 /// Whether so many frames are not to be had without blocks that are being stored, or that nobody has decided about yet;
@@ -115,6 +162,7 @@ bool TierMover::Start(Request& request, const Stored& stored, TimeNs now) {
   const kv::ColdTicket ticket = cold_.Load(reads, now);
   loads_[ticket] = {.sequence = id,
                     .request = request.id,
+                    .priority = request.input.priority,
                     .tokens = std::vector(tokens.begin(), tokens.end()),
                     .ids = stored.ids,
                     .usable = stored.run.blocks,
@@ -123,7 +171,8 @@ bool TierMover::Start(Request& request, const Stored& stored, TimeNs now) {
   ++stats_.fetches;
   stats_.fetched_blocks += stored.run.blocks;
   request.fetch.under_way = true;
-  TextBegins(request);  // What it finds afterwards is what it has read.
+  request.fetch.blocks = static_cast<uint32_t>(tokens.size()) / kv::kBlockTokens;
+  CountLookup(request);  // What it finds afterwards is what it has read.
   return true;
 }
 
@@ -132,7 +181,12 @@ void TierMover::FinishLoad(const kv::ColdNews::Load& news, TimeNs now) {
   KVIST_CHECK(it != loads_.end());
   const Load& load = it->second;
   const uint32_t blocks = news.missing.empty() ? load.usable : std::min(load.usable, news.missing.front());
-  memory_.EndLoad(load.sequence, load.tokens, blocks, now);
+  memory_.EndLoad(load.sequence, load.tokens, blocks);
+  if (blocks == load.blocks()) {
+    holds_.push_back({.sequence = load.sequence, .request = load.request, .priority = load.priority, .since = now});
+  } else {
+    memory_.End(load.sequence, {.now = now});  // Frames that nothing came to are others'.
+  }
   loading_ -= load.blocks();
   stats_.restored_blocks += blocks;
   stats_.fetch_ns += std::max<int64_t>(now - load.since, 0);

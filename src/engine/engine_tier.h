@@ -6,6 +6,7 @@
 /// stops. Engine thread only. Errors: none; what does not come back is computed. Non-goals: how tiers work
 /// (kv/cold_blocks.h), which blocks are worth it (kv/tier/admission.h).
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,6 +28,12 @@ struct Fetched {
   uint32_t blocks = 0;  ///< That are there.
 };
 
+/// Frames that a waiting request may count on.
+struct WaitingRoom {
+  uint32_t policy = 0;  ///< As the policy will see it.
+  uint32_t fetch = 0;   ///< Less what those before it that were fetched for, or are about to be, will take.
+};
+
 class TierMover {
  public:
   /// References outlive it. REQUIRES: `memory` remembers uses (KvMemoryOptions::uses_remembered).
@@ -35,11 +42,22 @@ class TierMover {
   ~TierMover();
 
   /// Whether a waiting request is to wait on, because the beginning of its text is being read, or will be as soon as
-  /// other reads are done. Starts that where it pays, and where the request will find room for all of its text.
-  /// @param frames_free  that nobody who runs needs
-  bool HoldsBack(Request& request, const sched::StepCost& cost, uint32_t frames_free, TimeNs now);
-  /// The request begins, with what it has by now.
+  /// other reads are done or there is room. Starts that where it pays, and where the request will find room for all of
+  /// its text; what was read is held for it until it begins, or others cannot do without.
+  bool HoldsBack(Request& request, const sched::StepCost& cost, const WaitingRoom& room, TimeNs now);
+  /// The request has its place in memory, with what there was.
   void TextBegins(Request& request);
+  /// It ends before that.
+  void TextIsGone(RequestId request);
+  /// Frames that are held for those who wait, and for nothing else: they can be had.
+  uint32_t FramesHeld() const;
+  /// The same for one of them.
+  uint32_t FramesHeldFor(RequestId request) const;
+  bool IsHeld(RequestId request) const {
+    return std::ranges::any_of(holds_, [&](const Hold& hold) { return hold.request == request; });
+  }
+  /// What was read last is not held any more, only cached. @return false when nothing is held
+  bool GiveUpHold();
   /// The request's place in memory is about to end.
   void TextEnds(const Request& request, TimeNs now);
   /// The same of a request that will be back: what it has is written before it leaves memory, where reading that will
@@ -70,6 +88,7 @@ class TierMover {
   struct Load {
     RequestId sequence;  ///< In KvMemory.
     RequestId request;   ///< May have ended since.
+    uint8_t priority = 0;
     std::vector<TokenId> tokens;
     std::vector<kv::ContentId> ids;  ///< Of the blocks that are read.
     uint32_t usable = 0;             ///< Of these, before the first that was to be forgotten since.
@@ -78,15 +97,26 @@ class TierMover {
     uint32_t blocks() const { return static_cast<uint32_t>(ids.size()); }
   };
 
+  /// What was read for a request that has not begun.
+  struct Hold {
+    RequestId sequence;  ///< In KvMemory.
+    RequestId request;
+    uint8_t priority = 0;
+    TimeNs since{0};
+  };
+
   struct Stored {
     uint32_t cached_tokens = 0;
     kv::ColdRun run;
     std::vector<kv::ContentId> ids;  ///< Of the run.
   };
   Stored Find(const Request& request);
+  bool WaitsForFrames(uint32_t blocks, uint8_t priority);
   bool TakesUndecided(uint32_t frames);
   bool Pays(const Stored& stored, const sched::StepCost& cost);
   bool Start(Request& request, const Stored& stored, TimeNs now);
+  void CountLookup(Request& request);
+  double EndHold(std::vector<Hold>::iterator hold);
   void FinishLoad(const kv::ColdNews::Load& news, TimeNs now);
   bool Take(const kv::ColdNews& news, TimeNs now);
   bool ForgetBelow();
@@ -106,6 +136,7 @@ class TierMover {
   kv::AdmissionPolicy& admission_;
   const TierOptions options_;
   absl::flat_hash_map<kv::ColdTicket, Load> loads_;
+  std::vector<Hold> holds_;  ///< In the order in which they were read.
   absl::flat_hash_map<kv::ColdTicket, std::vector<FrameId>> stores_;
   absl::flat_hash_map<uint64_t, TenantId> tenants_;  ///< [cache_namespace] whose blocks they are.
   uint64_t next_load_ = 1;

@@ -15,6 +15,7 @@
 #include "engine/output_text.h"
 #include "engine/request_trace.h"
 #include "kv/cold_blocks.h"
+#include "kv/kv_memory.h"
 
 namespace kvist::engine {
 
@@ -68,8 +69,11 @@ struct Request {
     bool counted = false;           ///< What was found is in the figures,
     bool instead = false;           ///< and so is that it is not worth reading.
     bool under_way = false;
+    uint32_t blocks = 0;  ///< [under_way] Of its text that have their frames.
   };
   Fetch fetch;
+  kv::CachedPart seen;  ///< [waiting] What hot memory had of its text when that was last looked at.
+  bool stale = false;   ///< That is known to have changed.
   Meter own_meter;
   Meter* meter = &own_meter;        ///< Or one of the book's.
   double held_before_block_ns = 0;  ///< By its earlier places in memory.
@@ -90,6 +94,12 @@ struct Request {
   bool ScoresPrompt() const { return input.want_prompt_logprobs && prompt_scored < input.prompt.size(); }
   /// So many tokens need not be computed where they are cached.
   uint32_t ReuseMax() const { return ScoresPrompt() ? prompt_scored : UINT32_MAX; }
+
+  /// [waiting] Blocks of its known text that take no frame from those available.
+  uint32_t blocks_settled() const {
+    return std::min(kv::BlocksFor(known()), blocks_spared + (fetch.under_way ? fetch.blocks : seen.blocks_shared));
+  }
+  uint32_t blocks_wanted() const { return kv::BlocksFor(known()) - blocks_settled(); }
 
   bool NeedsCounts() const {
     const step::Sampling& s = input.sampling;

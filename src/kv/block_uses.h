@@ -61,8 +61,10 @@ class BlockUses {
     if (!Counts(frame) || !entries_[frame.value].known) return std::nullopt;
     return entries_[frame.value].id;
   }
-  /// Whether it was decided about, until it is used again.
-  bool IsJudged(FrameId frame) const { return !entries_[frame.value].known || entries_[frame.value].judged; }
+  /// Whether it was decided about, until it is used again; also where there is nothing to decide.
+  bool IsJudged(FrameId frame) const {
+    return !Counts(frame) || !entries_[frame.value].known || entries_[frame.value].judged;
+  }
   /// Who had to give the block up will be back for it; until it is used.
   bool IsAwaited(FrameId frame) const { return entries_[frame.value].awaited; }
   void SetAwaited(FrameId frame) { entries_[frame.value].awaited = true; }

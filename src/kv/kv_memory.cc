@@ -216,8 +216,7 @@ std::optional<FrameId> KvMemory::TakeFrame(SpanId span, uint32_t block) {
   }
   // With a block go those behind it, from other buckets: what tiers have not decided about yet may have become the
   // oldest of one.
-  const auto is_decided = [&](FrameId cached) { return !uses_.enabled() || uses_.IsJudged(cached); };
-  const std::optional<FrameId> frame = pool_.TakeOldest(page, is_decided);
+  const std::optional<FrameId> frame = pool_.TakeOldest(page, [&](FrameId cached) { return uses_.IsJudged(cached); });
   if (!frame) return std::nullopt;
   holds_.Reset(*frame);
   EvictFromTree(*frame);
@@ -258,15 +257,17 @@ double KvMemory::Release(FrameId frame) {
 /// What goes with the frame is free then and in `evicted_`; the frame itself is the caller's.
 /// @param forgotten  lower tiers are told of all that goes
 void KvMemory::EvictFromTree(FrameId frame, bool forgotten) {
-  if (forgotten) TellForgotten(frame);
+  const auto leave = [&](FrameId leaving) {
+    if (forgotten) TellForgotten(leaving);
+    if (!forgotten && !uses_.IsJudged(leaving)) ++stats_.undecided_blocks;
+    book_.Erase(leaving);
+    uses_.Leave(leaving);
+  };
   evicted_.clear();
   tree_.Evict(frame, evicted_);
-  book_.Erase(frame);
-  uses_.Leave(frame);
+  leave(frame);
   for (const FrameId other : evicted_) {
-    if (forgotten) TellForgotten(other);
-    book_.Erase(other);
-    uses_.Leave(other);
+    leave(other);
     // Else who copies from it, or moves it, frees it.
     if (!IsPageTable(other) && pool_.state(other) == FrameState::kCached) pool_.Forget(other);
   }
@@ -461,6 +462,12 @@ uint32_t KvMemory::BlocksHeld(RequestId id) const {
 
 uint32_t KvMemory::BlocksOwn(RequestId id) const {
   return spans_.BlocksOf(SequenceOf(id).tail);
+}
+
+uint32_t KvMemory::FramesHeldAlone(RequestId id) const {
+  uint32_t alone = 0;
+  VisitFrames(SequenceOf(id), [&](FrameId frame) { alone += ReferencesOf(frame) == 1 ? 1 : 0; });
+  return alone;
 }
 
 MemoryFigures KvMemory::Figures() const {

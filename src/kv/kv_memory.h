@@ -59,6 +59,7 @@ struct KvMemoryStats {
   uint64_t forgotten_blocks = 0;  ///< Their time was over.
   uint64_t pins_refused = 0;      ///< Blocks that were kept as "high" because too many were pinned.
   uint64_t pins_yielded = 0;      ///< Blocks whose pin gave way to a request that nothing else had room for.
+  uint64_t undecided_blocks = 0;  ///< Full blocks given up before it was decided whether a lower tier keeps them.
 };
 
 /// What there is at one moment, and what has been.
@@ -85,6 +86,12 @@ struct Farewell {
 struct RetainOutcome {
   uint32_t pinned_blocks = 0, not_pinned_blocks = 0;
   double held_block_ns = 0;  ///< Its part of blocks times the time it had them (hold_ledger.h).
+};
+
+/// The beginning of a text that is cached.
+struct CachedPart {
+  uint32_t tokens = 0;
+  uint32_t blocks_shared = 0;  ///< Of these held by sequences: who begins on them takes no frame that is available.
 };
 
 /// A node of the tree, as people see it.
@@ -198,15 +205,18 @@ class KvMemory {
 
   // Lower tiers (kv_memory_tier.cc). Blocks come from there as the work of a sequence that nobody computes.
 
-  /// Tokens in whole blocks that Begin would find cached now.
-  uint32_t CachedTokens(uint64_t cache_namespace, std::span<const TokenId> tokens, std::span<const CacheOp> ops);
+  /// What Begin would find cached now, in whole blocks. O(tokens).
+  CachedPart CachedBeginning(uint64_t cache_namespace, std::span<const TokenId> tokens, std::span<const CacheOp> ops);
   /// Takes frames for the blocks of a text that follow its cached beginning, in order; their bytes may come until
   /// EndLoad. @param id  of nobody else @param tokens  whole blocks @param source  that of the bytes
   /// @return false when there are no frames, or nothing is missing; then nothing changed.
   bool BeginLoad(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens, std::span<const CacheOp> ops,
                  BlockSource source, std::vector<FrameId>& frames);
-  /// The first `blocks` of the frames hold what they should, and are cached from now on. @param tokens  as before
-  void EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t blocks, TimeNs now);
+  /// The first `blocks` of the frames hold what they should, and are found from now on. The sequence holds them, with
+  /// what they follow, until End. @param tokens  as before
+  void EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t blocks);
+  /// Frames that would be available if this sequence ended. O(blocks).
+  uint32_t FramesHeldAlone(RequestId id) const;
 
   /// A cached full block whose bytes may be copied elsewhere: none that is to be forgotten, as nobody would remember
   /// that there.

@@ -125,6 +125,7 @@ class World {
     while (!moves_.empty()) FinishMove();
     memory_.CheckInvariants();
     while (!loads_.empty()) EndLoad();
+    while (!held_.empty()) EndHeld();
     while (!stores_.empty()) EndStore();
     memory_.CheckInvariants();
     const FrameCounts counts = memory_.counts();
@@ -301,13 +302,16 @@ class World {
   }
 
   void MoveTiers() {
-    switch (prng_.Below(4)) {
+    switch (prng_.Below(5)) {
       case 0:
         return BeginLoad();
       case 1:
         if (!loads_.empty()) EndLoad();
         return;
       case 2:
+        if (!held_.empty()) EndHeld();
+        return;
+      case 3:
         return BeginStore();
       default:
         if (!stores_.empty()) EndStore();
@@ -320,7 +324,7 @@ class World {
     const size_t whole = load.text.tokens.size() / kBlockTokens * kBlockTokens;
     load.text.tokens.resize(whole);
     if (whole == 0) return;
-    load.begin = memory_.CachedTokens(load.text.cache_namespace, load.text.tokens, load.text.ops);
+    load.begin = memory_.CachedBeginning(load.text.cache_namespace, load.text.tokens, load.text.ops).tokens;
     if (!memory_.BeginLoad(RequestId{load.id}, load.text.cache_namespace, load.text.tokens, load.text.ops,
                            BlockSource::kDrive, load.frames)) {
       return;
@@ -346,8 +350,14 @@ class World {
                                                                                           position};
       }
     }
-    memory_.EndLoad(RequestId{load.id}, load.text.tokens, blocks, now_);
+    memory_.EndLoad(RequestId{load.id}, load.text.tokens, blocks);
+    held_.push_back(load.id);
     loaded_ += blocks;
+  }
+
+  void EndHeld() {
+    memory_.End(RequestId{held_.front()}, {.now = now_});
+    held_.erase(held_.begin());
   }
 
   void BeginStore() {
@@ -482,6 +492,7 @@ class World {
   };
   bool drops_, wishes_, splits_, tiers_;
   std::vector<Load> loads_;
+  std::vector<uint64_t> held_;  ///< Loads that are done, and not ended.
   std::vector<Store> stores_;
   uint64_t loaded_ = 0, stored_ = 0;
   TimeNs now_{1};

@@ -134,18 +134,45 @@ TEST(KvMemory, ALoadBeginsWhereItsOwnBlocksAreNeeded) {
   const auto whole = std::span(text).first(64);
   EXPECT_EQ(memory.Begin(RequestId{3}, 0, text, {&op, 1}), 60u);  // A part of a block, for which they are needless.
   memory.End(RequestId{3});
-  EXPECT_EQ(memory.CachedTokens(0, whole, {&op, 1}), 16u);
+  EXPECT_EQ(memory.CachedBeginning(0, whole, {&op, 1}).tokens, 16u);
   std::vector<FrameId> frames;
   ASSERT_TRUE(memory.BeginLoad(RequestId{4}, 0, whole, {&op, 1}, BlockSource::kColdMemory, frames));
   EXPECT_EQ(frames.size(), 3u);
-  memory.EndLoad(RequestId{4}, whole, 3, TimeNs{1});
+  memory.EndLoad(RequestId{4}, whole, 3);
   EXPECT_EQ(memory.Begin(RequestId{5}, 0, text, {&op, 1}), 64u);
+  memory.End(RequestId{4});
   const std::vector<ReusedPart> parts = memory.ReusedParts(RequestId{5});
   ASSERT_GE(parts.size(), 2u);
   EXPECT_EQ(parts.front().source, BlockSource::kComputed);
   EXPECT_EQ(parts.back().source, BlockSource::kColdMemory);
   memory.End(RequestId{5});
-  EXPECT_EQ(memory.CachedTokens(0, whole, {&op, 1}), 64u);
+  EXPECT_EQ(memory.CachedBeginning(0, whole, {&op, 1}).tokens, 64u);
+  memory.CheckInvariants();
+}
+
+TEST(KvMemory, WhatWasLoadedIsHeldUntilTheLoadEnds) {
+  KvMemory memory({.frames_count = 8});
+  const std::vector<TokenId> text = Tokens(96);
+  std::vector<FrameId> frames;
+  ASSERT_TRUE(memory.BeginLoad(RequestId{1}, 0, text, {}, BlockSource::kDrive, frames));
+  EXPECT_EQ(memory.AvailableFrames(), 2u);
+  memory.EndLoad(RequestId{1}, text, 6);
+  EXPECT_EQ(memory.AvailableFrames(), 2u);
+  EXPECT_EQ(memory.FramesHeldAlone(RequestId{1}), 6u);
+  memory.Begin(RequestId{2}, 0, Tokens(48, /*first=*/500));
+  EXPECT_FALSE(memory.Reserve(RequestId{2}, 48));  // For others there are two frames.
+  CachedPart part = memory.CachedBeginning(0, text, {});
+  EXPECT_EQ(part.tokens, 96u);
+  EXPECT_EQ(part.blocks_shared, 6u);
+  EXPECT_EQ(memory.Begin(RequestId{3}, 0, std::span(text).first(64)), 63u);
+  EXPECT_EQ(memory.FramesHeldAlone(RequestId{1}), 2u);
+  memory.End(RequestId{3});
+  memory.End(RequestId{1});
+  part = memory.CachedBeginning(0, text, {});
+  EXPECT_EQ(part.tokens, 96u);
+  EXPECT_EQ(part.blocks_shared, 0u);
+  EXPECT_TRUE(memory.Reserve(RequestId{2}, 48));
+  memory.End(RequestId{2});
   memory.CheckInvariants();
 }
 

@@ -8,13 +8,20 @@
 
 namespace kvist::kv {
 
-uint32_t KvMemory::CachedTokens(uint64_t cache_namespace, std::span<const TokenId> tokens,
-                                std::span<const CacheOp> ops) {
+CachedPart KvMemory::CachedBeginning(uint64_t cache_namespace, std::span<const TokenId> tokens,
+                                     std::span<const CacheOp> ops) {
+  if (!options_.reuse) return {};
   const NodeId root = tree_.Root(cache_namespace);
   tree_.Anchor(root);
-  const uint32_t found = FindUsable(root, {tokens, ops}, Find::kWholeBlocks).tokens;
+  CachedPart part{.tokens = FindUsable(root, {tokens, ops}, Find::kWholeBlocks).tokens};
+  for (const PathStep& step : path_) {
+    for (uint32_t block = 0; block < step.blocks; ++block) {
+      const FrameId frame = tree_.FrameOf(step, block);
+      if (frame != kNoFrame && ReferencesOf(frame) > 0) ++part.blocks_shared;
+    }
+  }
   tree_.Unanchor(root);
-  return found;
+  return part;
 }
 
 bool KvMemory::BeginLoad(RequestId id, uint64_t cache_namespace, std::span<const TokenId> tokens,
@@ -40,7 +47,7 @@ bool KvMemory::BeginLoad(RequestId id, uint64_t cache_namespace, std::span<const
   return true;
 }
 
-void KvMemory::EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t blocks, TimeNs now) {
+void KvMemory::EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t blocks) {
   const Sequence& sequence = SequenceOf(id);
   for (uint32_t block = 0; block < spans_.BlocksOf(sequence.tail); ++block) {
     pool_.EndTransfer(spans_.FrameOf(sequence.tail, block), /*keep=*/false);
@@ -50,7 +57,6 @@ void KvMemory::EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t b
     const uint32_t begin = sequence.live.tokens();
     Commit(id, tokens.subspan(begin, std::min(end - begin, TokensUntilOp(id))));
   }
-  End(id, {.now = now});
 }
 
 void KvMemory::AppendStorable(FrameId frame, std::vector<Storable>& out) const {

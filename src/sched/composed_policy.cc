@@ -108,7 +108,7 @@ class ComposedPolicy final : public SchedulerPolicy {
     const double step_ns = IsBounded(view) ? std::min(limit_.step_ns, background_ns_) : limit_.step_ns;
     if (step_ns == kUnbounded) return true;
     StepWork work = work_;
-    work.Add(tokens, view.context_tokens, tokens == Missing(view));
+    work.Add(tokens, view.context_tokens, tokens == ToCompute(view));
     return left_.cost.Ns(work) <= step_ns;
   }
 
@@ -153,8 +153,7 @@ class ComposedPolicy final : public SchedulerPolicy {
 
   /// Of a prompt in this step; 0 = it has no part in it.
   uint32_t ChunkOf(const RequestView& view) const {
-    const uint32_t missing = Missing(view);
-    const uint32_t most = std::min({missing, limit_.request_tokens, limit_.step_tokens, left_.tokens_max});
+    const uint32_t most = std::min({ToCompute(view), limit_.request_tokens, limit_.step_tokens, left_.tokens_max});
     if ((work_.tokens == 0 && !IsBounded(view)) || InTime(view, most)) return most;
     uint32_t fits = 0;
     for (uint32_t below = most + 1; fits + 1 < below;) {
@@ -184,7 +183,7 @@ class ComposedPolicy final : public SchedulerPolicy {
     left_.blocks_free -= BlocksFor(view, tokens);
     left_.tokens_max -= tokens;
     --left_.requests_max;
-    work_.Add(tokens, view.context_tokens, tokens == Missing(view));
+    work_.Add(tokens, view.context_tokens, tokens == ToCompute(view));
     decision_->advance.push_back({view.id, tokens});
     if (IsDecode(view)) return;
     limit_.step_tokens -= std::min(tokens, limit_.step_tokens);
@@ -298,7 +297,7 @@ class ComposedPolicy final : public SchedulerPolicy {
 }  // namespace
 
 bool IsDecode(const RequestView& view) {
-  return Missing(view) == 1 || (view.output_tokens > 0 && Missing(view) <= kDecodeTokensMax);
+  return ToCompute(view) == 1 || (view.output_tokens > 0 && ToCompute(view) <= kDecodeTokensMax);
 }
 
 double WithoutErrors(double ns, const StepCost& cost) {
@@ -310,7 +309,7 @@ std::unique_ptr<SchedulerPolicy> NewComposedPolicy(const Rules& rules, const Pol
 }
 
 double RemainingPromptNs(const RequestView& view, const StepFacts& facts) {
-  return facts.budget.cost.PromptNs(Missing(view), view.context_tokens);
+  return facts.budget.cost.PromptNs(ToCompute(view), view.context_tokens);
 }
 
 }  // namespace kvist::sched

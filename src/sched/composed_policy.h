@@ -12,7 +12,9 @@
 /// its turns. Among equals a waiting request is admitted when its whole known text fits beside what those that run
 /// still need; when it does not, nobody who waits behind it overtakes it on account of being smaller.
 
+#include <algorithm>
 #include <compare>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <string_view>
@@ -57,9 +59,13 @@ struct Rules {
 
 std::unique_ptr<SchedulerPolicy> NewComposedPolicy(const Rules& rules, const PolicyOptions& options);
 
-/// Tokens of it that are known and not computed.
+/// Tokens of it that are known and have no place among its own: what memory counts.
 inline uint32_t Missing(const RequestView& view) {
   return view.tokens_known - view.tokens_computed;
+}
+/// Those of them that somebody has to compute: what time counts.
+inline uint32_t ToCompute(const RequestView& view) {
+  return view.tokens_known - std::max(view.tokens_computed, view.tokens_cached);
 }
 /// Its step gives its next token, perhaps with some before it that were not sampled (drafts, what a grammar forces).
 bool IsDecode(const RequestView& view);

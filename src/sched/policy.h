@@ -25,13 +25,14 @@ struct RequestView {
   RequestId id;
   TenantId tenant;
   TimeNs arrived_at{0};
-  TimeNs first_token_due = kTimeNever;   ///< Absolute instant; kTimeNever = no deadline.
-  TimeNs next_token_due = kTimeNever;    ///< As this, of the token after one that was given.
-  uint32_t tokens_known = 0;             ///< Prompt + accepted output + draft tokens.
-  uint32_t tokens_computed = 0;          ///< Tokens whose KV is resident. < tokens_known.
-  uint32_t context_tokens = 0;           ///< Of the computed ones, those in view: what the next token reads.
-  uint32_t blocks_held = 0;              ///< Blocks of the text that have their memory, or need none.
-  uint32_t blocks_own = 0;               ///< Of these, what preemption would give back; others share the rest.
+  TimeNs first_token_due = kTimeNever;  ///< Absolute instant; kTimeNever = no deadline.
+  TimeNs next_token_due = kTimeNever;   ///< As this, of the token after one that was given.
+  uint32_t tokens_known = 0;            ///< Prompt + accepted output + draft tokens.
+  uint32_t tokens_computed = 0;         ///< Tokens whose KV is resident. < tokens_known.
+  uint32_t tokens_cached = 0;   ///< Of one that waits: that it need not compute, as far as is known. < tokens_known.
+  uint32_t context_tokens = 0;  ///< Of those, the ones in view: what the next token reads.
+  uint32_t blocks_held = 0;     ///< Blocks of the text that have their memory, or need none.
+  uint32_t blocks_own = 0;      ///< Of these, what preemption would give back; others share the rest.
   uint32_t output_tokens_predicted = 0;  ///< All of them; 0 = unknown.
   uint32_t output_tokens = 0;            ///< Given so far.
   uint64_t tenant_received = 0;          ///< Virtual counter of its tenant (TenantShare).

@@ -26,6 +26,7 @@ RequestView RandomView(Prng& prng, uint64_t id, bool running) {
   const auto computed = static_cast<uint32_t>(!running ? 0 : prng.Below(4) == 0 ? prng.Below(known) : known - 1);
   RequestView view = View(id, known, computed);
   view.blocks_own = static_cast<uint32_t>(prng.Below(view.blocks_held + 1));
+  if (!running) view.tokens_cached = view.context_tokens = static_cast<uint32_t>(prng.Below(known));
   view.tenant = TenantId{static_cast<uint32_t>(prng.Below(3))};
   view.tenant_received = 1000 * view.tenant.value;
   view.arrived_at = TimeNs{static_cast<int64_t>(prng.Below(1u << 30))};
@@ -101,6 +102,26 @@ TEST_P(EveryPolicy, NobodyStarves) {
   const int64_t wait = outcomes[kLong].first_token_ns - specs[kLong].at_ns;
   EXPECT_GT(wait, 0);
   EXPECT_LT(wait, bound_ns);
+}
+
+/// What is cached of a waiting prompt takes memory, but no time.
+TEST_P(EveryPolicy, ACachedPromptTakesNoMoreOfAStepThanItHasLeft) {
+  auto policy = GetParam().make({.chunk_tokens_max = 64});
+  std::vector<RequestView> waiting{View(1, 1000, 0), View(2, 60, 0)};
+  waiting[0].tokens_cached = waiting[0].context_tokens = 990;
+  StepDecision decision;
+  policy->Decide({}, waiting, kBudget, TimeNs{0}, decision);
+  EXPECT_GE(TokensOf(decision, 1), 1u);
+  EXPECT_LE(TokensOf(decision, 1), 10u);
+  StepBudget small = kBudget;
+  small.blocks_free = 40;  // Its text has 63.
+  std::vector<RequestView> running{View(3, 33, 32)};
+  policy->Decide(running, waiting, small, TimeNs{0}, decision);
+  EXPECT_EQ(TokensOf(decision, 1), 0u);
+  waiting[0].blocks_held = 61;  // Others hold those.
+  policy->Decide(running, waiting, small, TimeNs{0}, decision);
+  EXPECT_GE(TokensOf(decision, 1), 1u);
+  EXPECT_LE(TokensOf(decision, 1), 10u);
 }
 
 TEST_P(EveryPolicy, AnUrgentRequestTakesThePlaceOfALessUrgentOne) {
