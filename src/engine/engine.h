@@ -160,7 +160,10 @@ class Engine {
   uint32_t FramesWanted() const;
   void Look(Request& request);
   void LookAgain();
+  bool HeldByTier(Request& request, TimeNs now);
   uint32_t CollectWaiting(TimeNs now);
+  bool FetchForAdmitted(TimeNs now);
+  void Decide(TimeNs now);
   bool YieldPins(const Request& request);
   void EndMemory(Request& request, bool may_pin);
   bool GiveWay();

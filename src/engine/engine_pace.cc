@@ -59,7 +59,10 @@ sched::QueueFacts Engine::QueueFactsNow() const {
     if (missing > 1) queue.prompt_tokens += missing;
     tokens.Add(1, request->has_memory ? memory_.LiveTokens(request->id) : 0, /*samples=*/true);
   }
-  for (const auto& request : waiting_) queue.prompt_tokens += request->known();
+  for (const auto& request : waiting_) {
+    const uint32_t read = request->fetch.under_way ? request->fetch.blocks * kv::kBlockTokens : request->seen.tokens;
+    queue.prompt_tokens += request->known() - read;
+  }
   if (queue.running > 0) {
     queue.running_tokens_left /= queue.running;
     queue.token_ns = cost.Ns(tokens);

@@ -148,7 +148,8 @@ sched::RequestView Engine::ViewOf(const Request& request) const {
                           .output_tokens = request.output_count(),
                           .tenant_received = tenant_share_.Received(request.input.tenant),
                           .prefix_group = request.prefix_group,
-                          .priority = request.input.priority};
+                          .priority = request.input.priority,
+                          .granted = request.fetch.done};
   const auto within = [](TimeNs since, int64_t wished, int64_t usual) {
     const int64_t ns = wished != 0 ? wished : usual;
     return ns == 0 || since == kTimeNever ? kTimeNever : since + ns;
@@ -157,6 +158,7 @@ sched::RequestView Engine::ViewOf(const Request& request) const {
   view.next_token_due = within(request.last_token_at, request.input.next_token_ns, options_.next_token_ns);
   if (request.has_memory) {
     view.tokens_cached = 0;
+    view.granted = false;
     view.context_tokens = memory_.LiveTokens(request.id);
     view.blocks_held = memory_.BlocksHeld(request.id);
     view.blocks_own = memory_.BlocksOwn(request.id);
@@ -164,24 +166,30 @@ sched::RequestView Engine::ViewOf(const Request& request) const {
   return view;
 }
 
-bool Engine::StartStep() {
-  if (running_.empty() && waiting_.empty()) return false;
-  const TimeNs now = clock_.Now();
+/// Asks the policy, and puts back whom it preempts.
+void Engine::Decide(TimeNs now) {
   KeepQuotas();
   running_views_.clear();
   for (const auto& request : running_) running_views_.push_back(ViewOf(*request));
-  const uint32_t blocks_free = CollectWaiting(now);
   const step::ExecutorLimits& limits = executor_.Limits();
   const sched::StepBudget budget{.tokens_max = limits.tokens_per_step_max,
                                  .requests_max = limits.slices_per_step_max,
-                                 .blocks_free = blocks_free,
+                                 .blocks_free = CollectWaiting(now),
                                  .block_tokens = limits.block_tokens,
                                  .cost = step_time_.cost(),
                                  .busy_share = busy_share_.share()};
   policy_.Decide(running_views_, waiting_views_, budget, now, decision_);
   KVIST_CHECK(sched::FindFault(running_views_, waiting_views_, budget, decision_).empty());
-
   for (const RequestId id : decision_.preempt) Preempt(*FindRequest(id));
+}
+
+bool Engine::StartStep() {
+  if (running_.empty() && waiting_.empty()) return false;
+  const TimeNs now = clock_.Now();
+  LookAgain();
+  do {
+    Decide(now);
+  } while (FetchForAdmitted(now));
   plan_.Clear();
   prompts_cut_ = false;
   // Who begins has what is cached of its text before others take frames.

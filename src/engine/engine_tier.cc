@@ -14,12 +14,12 @@ constexpr uint64_t kLoadIds = uint64_t{1} << 63;
 constexpr int64_t kLoadTurnNs = 200'000, kStoreTurnNs = 2'000'000;
 /// Stores are waited for, too, so long after somebody was held back by them.
 constexpr int64_t kHurryNs = 50'000'000;
+/// A fetch waits so long for blocks to be decided about that it would push out: others may want frames as fast.
+constexpr int64_t kPatienceNs = 500'000'000;
 /// Of the blocks that would be given up next, so many times as many are decided about as frames are wanted.
 constexpr uint32_t kUneven = 4;
 /// Frames that may be written at once in the smallest pool.
 constexpr uint64_t kStoringMin = 4;
-/// A text that was not worth reading is looked at again this much later, when blocks have left memory since.
-constexpr int64_t kLookNs = 100'000'000;
 /// Tenants whose namespaces are remembered; salts make many.
 constexpr size_t kNamespacesMax = 1 << 16;
 
@@ -58,39 +58,30 @@ bool TierMover::Pays(const Stored& stored, const sched::StepCost& cost) {
          cold_.LoadNs(stored.run) < cost.PromptNs(stored.run.blocks * kv::kBlockTokens, stored.cached_tokens);
 }
 
-bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, const WaitingRoom& room, TimeNs now) {
+bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, TimeNs now) {
   Request::Fetch& fetch = request.fetch;
   if (fetch.under_way) return true;
-  if (IsHeld(request.id)) return false;
-  // Policies admit who has room for all that is known of it; until then its blocks would take the room of others.
-  const uint32_t wanted = request.blocks_wanted();
-  if (wanted > room.policy) return false;
-  const uint64_t evicted = memory_.stats().evicted_blocks;
-  const bool as_before = fetch.looked_at != kTimeNever && (fetch.evicted == evicted || now < fetch.looked_at + kLookNs);
-  if (as_before && (!fetch.wanted || wanted > room.fetch)) return fetch.wanted;
+  if (fetch.done) return false;
   const Stored stored = Find(request);
-  fetch.looked_at = now;
-  fetch.evicted = evicted;
   fetch.found = stored.run;
-  fetch.wanted = false;
   if (!Pays(stored, cost)) {
-    if (stored.run.blocks > 0 && !std::exchange(fetch.instead, true)) ++stats_.computed_instead;
+    if (stored.run.blocks > 0) ++stats_.computed_instead;
+    fetch.done = true;
+    fetch.wanted = false;
     return false;
   }
-  fetch.wanted = wanted > room.fetch || WaitsForFrames(stored.run.blocks, request.input.priority);
+  if (!std::exchange(fetch.wanted, true)) fetch.wanted_since = now;
+  fetch.wanted = WaitsForFrames(stored.run.blocks, now - fetch.wanted_since) || !Start(request, stored, now);
   if (fetch.wanted) hurry_until_ = now + kHurryNs;
-  return fetch.wanted || Start(request, stored, now);
+  return true;
 }
 
-/// Whether a fetch of so many blocks has to wait for what is being moved, or is not decided about.
-bool TierMover::WaitsForFrames(uint32_t blocks, uint8_t priority) {
+/// Whether a fetch of so many blocks that has waited so long has to wait for what is being moved, or is not decided
+/// about.
+bool TierMover::WaitsForFrames(uint32_t blocks, int64_t waited_ns) {
   const auto bound = static_cast<uint32_t>(options_.loading_share * memory_.frames_count());
-  while (loading_ > 0 || !holds_.empty()) {
-    if (loading_ + FramesHeld() + blocks <= bound) break;
-    if (loading_ > 0 || holds_.back().priority <= priority) return true;
-    GiveUpHold();  // Less urgent.
-  }
-  return (blocks > memory_.AvailableFrames() && moving()) || TakesUndecided(blocks);
+  if (loading_ > 0 && loading_ + blocks > bound) return true;
+  return blocks > memory_.AvailableFrames() || (waited_ns < kPatienceNs && TakesUndecided(blocks));
 }
 
 void TierMover::CountLookup(Request& request) {
@@ -108,20 +99,11 @@ void TierMover::TextIsGone(RequestId request) {
   if (hold != holds_.end()) EndHold(hold);
 }
 
-uint32_t TierMover::FramesHeld() const {
-  uint32_t frames = 0;
-  for (const Hold& hold : holds_) frames += memory_.FramesHeldAlone(hold.sequence);
-  return frames;
-}
-
-uint32_t TierMover::FramesHeldFor(RequestId request) const {
-  const auto hold = std::ranges::find(holds_, request, &Hold::request);
-  return hold == holds_.end() ? 0 : memory_.FramesHeldAlone(hold->sequence);
-}
-
-bool TierMover::GiveUpHold() {
-  if (holds_.empty()) return false;
-  EndHold(std::prev(holds_.end()));
+bool TierMover::GiveUpHold(int urgency) {
+  const auto last = std::ranges::find_if(holds_.rbegin(), holds_.rend(),
+                                         [&](const Hold& hold) { return int{hold.priority} > urgency; });
+  if (last == holds_.rend()) return false;
+  EndHold(std::prev(last.base()));
   return true;
 }
 
@@ -132,12 +114,10 @@ double TierMover::EndHold(std::vector<Hold>::iterator hold) {
   return outcome.held_block_ns;
 }
 
-/// Whether so many frames are not to be had without blocks that are being stored, or that nobody has decided about yet;
-/// then these are next.
+/// Whether so many frames are not to be had without blocks that nobody has decided about yet; then these are next.
 bool TierMover::TakesUndecided(uint32_t frames) {
   const kv::FrameCounts counts = memory_.counts();
   if (!cold_.IsWriting() || frames <= counts.free) return false;
-  if (counts.storing > 0) return true;
   std::vector<kv::KvMemory::Storable> undecided;
   memory_.AppendOldest(kUneven * (frames - counts.free), undecided);
   if (!undecided.empty()) fetch_frames_ = std::max(fetch_frames_, frames);

@@ -28,12 +28,6 @@ struct Fetched {
   uint32_t blocks = 0;  ///< That are there.
 };
 
-/// Frames that a waiting request may count on.
-struct WaitingRoom {
-  uint32_t policy = 0;  ///< As the policy will see it.
-  uint32_t fetch = 0;   ///< Less what those before it that were fetched for, or are about to be, will take.
-};
-
 class TierMover {
  public:
   /// References outlive it. REQUIRES: `memory` remembers uses (KvMemoryOptions::uses_remembered).
@@ -41,23 +35,16 @@ class TierMover {
   /// Waits for what is under way, as its frames are in use.
   ~TierMover();
 
-  /// Whether a waiting request is to wait on, because the beginning of its text is being read, or will be as soon as
-  /// other reads are done or there is room. Starts that where it pays, and where the request will find room for all of
-  /// its text; what was read is held for it until it begins, or others cannot do without.
-  bool HoldsBack(Request& request, const sched::StepCost& cost, const WaitingRoom& room, TimeNs now);
-  /// The request has its place in memory, with what there was.
+  /// Whether a request that could begin now is to wait, because the beginning of its text is being read, or will be as
+  /// soon as other moves are done. Starts that where it pays. REQUIRES: there is room for all that is known of it.
+  bool HoldsBack(Request& request, const sched::StepCost& cost, TimeNs now);
+  /// The request has its place in memory, with what there was. Until then what was read is held for it.
   void TextBegins(Request& request);
   /// It ends before that.
   void TextIsGone(RequestId request);
-  /// Frames that are held for those who wait, and for nothing else: they can be had.
-  uint32_t FramesHeld() const;
-  /// The same for one of them.
-  uint32_t FramesHeldFor(RequestId request) const;
-  bool IsHeld(RequestId request) const {
-    return std::ranges::any_of(holds_, [&](const Hold& hold) { return hold.request == request; });
-  }
-  /// What was read last is not held any more, only cached. @return false when nothing is held
-  bool GiveUpHold();
+  /// What was read last for a request less urgent than this is not held any more, only cached. @return false when there
+  /// is none
+  bool GiveUpHold(int urgency = -1);
   /// The request's place in memory is about to end.
   void TextEnds(const Request& request, TimeNs now);
   /// The same of a request that will be back: what it has is written before it leaves memory, where reading that will
@@ -111,7 +98,7 @@ class TierMover {
     std::vector<kv::ContentId> ids;  ///< Of the run.
   };
   Stored Find(const Request& request);
-  bool WaitsForFrames(uint32_t blocks, uint8_t priority);
+  bool WaitsForFrames(uint32_t blocks, int64_t waited_ns);
   bool TakesUndecided(uint32_t frames);
   bool Pays(const Stored& stored, const sched::StepCost& cost);
   bool Start(Request& request, const Stored& stored, TimeNs now);

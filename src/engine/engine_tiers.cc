@@ -40,9 +40,15 @@ bool Engine::TurnTiers() {
       continue;
     }
     request->fetch.under_way = false;
+    request->fetch.done = true;
     request->trace.restored_tokens += fetched.blocks * kv::kBlockTokens;
     request->trace.EndRestore(now);
     request->stale = true;
+  }
+  if (worked && in_flight_) {  // Else it is asked when the next step is planned.
+    for (const auto& request : waiting_) {
+      if (request->fetch.wanted) HeldByTier(*request, now);
+    }
   }
   work_.tiers = tiers_->stats();
   if (worked || now >= tier_figures_due_) {
@@ -65,8 +71,6 @@ void Engine::Look(Request& request) {
   const uint32_t usable = std::min(request.known() - 1, request.ReuseMax());  // One token is computed.
   request.seen = memory_.CachedBeginning(request.input.cache_namespace, std::span(request.tokens).first(usable),
                                          request.input.ops);
-  // Frames that are held for it alone count as available.
-  if (tiers_) request.seen.blocks_shared -= std::min(request.seen.blocks_shared, tiers_->FramesHeldFor(request.id));
   request.stale = false;
 }
 
@@ -76,21 +80,25 @@ void Engine::LookAgain() {
   for (size_t i = 0; i < count; ++i) Look(*waiting_[look_next_++ % waiting_.size()]);
 }
 
+/// Whether a request that could begin waits on for blocks from below.
+bool Engine::HeldByTier(Request& request, TimeNs now) {
+  if (!tiers_ || !tiers_->HoldsBack(request, step_time_.cost(), now)) return false;
+  request.trace.BeginRestore(now);
+  return true;
+}
+
 /// Fills the views of those who wait and may begin now.
 /// @return frames that the policy may give away. REQUIRES: the running ones' views are of now.
 uint32_t Engine::CollectWaiting(TimeNs now) {
   waiting_views_.clear();
-  LookAgain();
-  // What is being written is free soon, and what is held for who waits is given up when others need it.
-  const uint32_t free = memory_.AvailableFrames() + memory_.counts().storing + (tiers_ ? tiers_->FramesHeld() : 0);
+  // What is being written is free soon: nobody is preempted for that.
+  const auto free = [this] { return memory_.AvailableFrames() + memory_.counts().storing; };
   const uint32_t running = tiers_ ? FramesWanted() : 0;
+  while (tiers_ && running > free() && tiers_->GiveUpHold()) continue;
   uint8_t most_urgent = UINT8_MAX;
   for (const auto& request : waiting_) most_urgent = std::min(most_urgent, request->input.priority);
-  const auto less = [](uint64_t frames, uint64_t taken) {
-    return static_cast<uint32_t>(frames - std::min(frames, taken));
-  };
-  std::vector<std::pair<uint8_t, uint32_t>> ahead;  // Priorities and frames of those that tiers bring something.
-  uint64_t promised = 0;                            // To those of them that the policy does not see.
+  uint32_t promised = 0;  // To those whose blocks are on their way, and whom the policy does not see.
+  const auto left = [&] { return free() - std::min(free(), promised); };
   for (const auto& request : waiting_) {
     const bool waits = WaitsForLeader(*request);
     waits ? request->trace.BeginLeaderWait(request->leader, request->leader_tokens, now)
@@ -102,25 +110,28 @@ uint32_t Engine::CollectWaiting(TimeNs now) {
     }
     if (request->stale) Look(*request);
     if (OverQuota(*request)) continue;
-    if (tiers_) {
-      uint64_t before = running;
-      for (const auto& [priority, frames] : ahead) before += priority <= request->input.priority ? frames : 0;
-      const WaitingRoom room{.policy = less(free, promised), .fetch = less(free, before)};
-      const bool held_back = tiers_->HoldsBack(*request, step_time_.cost(), room, now);
-      if (held_back || tiers_->IsHeld(request->id)) {
-        ahead.emplace_back(request->input.priority, request->blocks_wanted());
-      }
-      if (held_back) {
-        request->trace.BeginRestore(now);
-        if (request->input.priority == most_urgent) promised += request->blocks_wanted();
-        continue;
-      }
+    if (request->fetch.under_way || (request->fetch.wanted && HeldByTier(*request, now))) {
+      if (request->input.priority == most_urgent) promised += request->blocks_wanted();
+      continue;
     }
+    while (tiers_ && request->blocks_wanted() > left() && tiers_->GiveUpHold(request->input.priority)) continue;
     // What is promised is there soon: a policy that sees nobody run would not wait for it.
-    if (promised > 0 && request->blocks_wanted() > less(free, promised)) continue;
+    if (promised > 0 && request->blocks_wanted() > left()) continue;
     waiting_views_.push_back(ViewOf(*request));
   }
-  return std::max(std::min(free, running), less(free, promised));  // Who runs goes on, whatever was promised.
+  return std::max(std::min(free(), running), left());  // Who runs goes on, whatever was promised.
+}
+
+/// Those who were let in and have blocks below begin when these are there.
+/// @return whether there are any: others may be let in in their place
+bool Engine::FetchForAdmitted(TimeNs now) {
+  if (!tiers_) return false;
+  bool held = false;
+  for (const sched::Advance& advance : decision_.advance) {
+    Request& request = *FindRequest(advance.request);
+    if (!request.has_memory) held |= HeldByTier(request, now);
+  }
+  return held;
 }
 
 TimeNs Engine::NextDeadline() const {

@@ -60,15 +60,14 @@ struct Request {
   bool held_back = false;             ///< Waited for its leader.
   uint64_t prefix_group = 0;          ///< Of those that share a long beginning with it.
   TimeNs last_token_at = kTimeNever;  ///< When it was sampled.
-  /// Of the beginning of its text from a lower tier.
+  /// Of the beginning of its text from a lower tier. Looked for when the request could begin.
   struct Fetch {
-    TimeNs looked_at = kTimeNever;  ///< Whether it is stored and worth it; kTimeNever = not yet.
-    uint64_t evicted = 0;           ///< Blocks that memory had given up by then.
-    kv::ColdRun found;              ///< Then, below hot memory.
-    bool wanted = false;            ///< As soon as others' blocks are there.
-    bool counted = false;           ///< What was found is in the figures,
-    bool instead = false;           ///< and so is that it is not worth reading.
+    kv::ColdRun found;     ///< Then, below hot memory.
+    bool counted = false;  ///< That is in the figures.
+    bool wanted = false;   ///< As soon as others' blocks have been moved.
+    TimeNs wanted_since{0};
     bool under_way = false;
+    bool done = false;    ///< Over, or not worth it: it begins with what there is.
     uint32_t blocks = 0;  ///< [under_way] Of its text that have their frames.
   };
   Fetch fetch;

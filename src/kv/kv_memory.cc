@@ -464,12 +464,6 @@ uint32_t KvMemory::BlocksOwn(RequestId id) const {
   return spans_.BlocksOf(SequenceOf(id).tail);
 }
 
-uint32_t KvMemory::FramesHeldAlone(RequestId id) const {
-  uint32_t alone = 0;
-  VisitFrames(SequenceOf(id), [&](FrameId frame) { alone += ReferencesOf(frame) == 1 ? 1 : 0; });
-  return alone;
-}
-
 MemoryFigures KvMemory::Figures() const {
   MemoryFigures figures{.frames = counts(),
                         .totals = stats_,

@@ -215,8 +215,6 @@ class KvMemory {
   /// The first `blocks` of the frames hold what they should, and are found from now on. The sequence holds them, with
   /// what they follow, until End. @param tokens  as before
   void EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t blocks);
-  /// Frames that would be available if this sequence ended. O(blocks).
-  uint32_t FramesHeldAlone(RequestId id) const;
 
   /// A cached full block whose bytes may be copied elsewhere: none that is to be forgotten, as nobody would remember
   /// that there.

@@ -158,14 +158,12 @@ TEST(KvMemory, WhatWasLoadedIsHeldUntilTheLoadEnds) {
   EXPECT_EQ(memory.AvailableFrames(), 2u);
   memory.EndLoad(RequestId{1}, text, 6);
   EXPECT_EQ(memory.AvailableFrames(), 2u);
-  EXPECT_EQ(memory.FramesHeldAlone(RequestId{1}), 6u);
   memory.Begin(RequestId{2}, 0, Tokens(48, /*first=*/500));
   EXPECT_FALSE(memory.Reserve(RequestId{2}, 48));  // For others there are two frames.
   CachedPart part = memory.CachedBeginning(0, text, {});
   EXPECT_EQ(part.tokens, 96u);
   EXPECT_EQ(part.blocks_shared, 6u);
   EXPECT_EQ(memory.Begin(RequestId{3}, 0, std::span(text).first(64)), 63u);
-  EXPECT_EQ(memory.FramesHeldAlone(RequestId{1}), 2u);
   memory.End(RequestId{3});
   memory.End(RequestId{1});
   part = memory.CachedBeginning(0, text, {});

@@ -116,18 +116,19 @@ class ComposedPolicy final : public SchedulerPolicy {
 
   struct Candidate {
     uint8_t priority;
+    bool not_granted;
     bool waits;  ///< And counts as that in the order.
     Rank rank;
     uint32_t index;  ///< Of running_ or waiting_.
     bool is_waiting;
-    auto Key() const { return std::tuple(priority, waits, rank, is_waiting, index); }
+    auto Key() const { return std::tuple(priority, not_granted, waits, rank, is_waiting, index); }
   };
 
   void CollectPrompts(const StepFacts& facts) {
     candidates_.clear();
     const auto add = [&](const RequestView& view, uint32_t index, bool waits) {
       const Rank rank = rules_.rank != nullptr ? rules_.rank(view, facts) : Rank{};
-      candidates_.push_back({view.priority, waits && !rules_.overtake, rank, index, waits});
+      candidates_.push_back({view.priority, !view.granted, waits && !rules_.overtake, rank, index, waits});
     };
     for (uint32_t i = 0; i < running_.size(); ++i) {
       if (Kept(i) && !IsDecode(running_[i]) && !Rests(running_[i])) add(running_[i], i, false);

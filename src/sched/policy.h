@@ -39,6 +39,7 @@ struct RequestView {
   uint64_t prefix_group =
       0;                 ///< Equal for requests that share a long beginning, and the earlier the smaller; 0 = none.
   uint8_t priority = 0;  ///< 0 = most urgent.
+  bool granted = false;  ///< One that waits was let in before: what it has waited for since is there.
 };
 
 /// Hard limits of one step, and what work in it costs. A decision that exceeds any limit is a bug.

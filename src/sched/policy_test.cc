@@ -26,6 +26,7 @@ RequestView RandomView(Prng& prng, uint64_t id, bool running) {
   const auto computed = static_cast<uint32_t>(!running ? 0 : prng.Below(4) == 0 ? prng.Below(known) : known - 1);
   RequestView view = View(id, known, computed);
   view.blocks_own = static_cast<uint32_t>(prng.Below(view.blocks_held + 1));
+  view.granted = !running && prng.Below(4) == 0;
   if (!running) view.tokens_cached = view.context_tokens = static_cast<uint32_t>(prng.Below(known));
   view.tenant = TenantId{static_cast<uint32_t>(prng.Below(3))};
   view.tenant_received = 1000 * view.tenant.value;
@@ -122,6 +123,18 @@ TEST_P(EveryPolicy, ACachedPromptTakesNoMoreOfAStepThanItHasLeft) {
   policy->Decide(running, waiting, small, TimeNs{0}, decision);
   EXPECT_GE(TokensOf(decision, 1), 1u);
   EXPECT_LE(TokensOf(decision, 1), 10u);
+}
+
+TEST_P(EveryPolicy, WhoWasLetInBeforeGoesFirst) {
+  auto policy = GetParam().make({.chunk_tokens_max = 64});
+  std::vector<RequestView> waiting{View(1, 60, 0), View(2, 600, 0)};
+  waiting[1].granted = true;
+  waiting[1].tenant_received = 1000;
+  waiting[1].arrived_at = TimeNs{1'000'000'000};
+  StepDecision decision;
+  policy->Decide({}, waiting, kBudget, TimeNs{0}, decision);
+  ASSERT_FALSE(decision.advance.empty());
+  EXPECT_EQ(decision.advance.front().request, RequestId{2});
 }
 
 TEST_P(EveryPolicy, AnUrgentRequestTakesThePlaceOfALessUrgentOne) {

@@ -160,7 +160,8 @@ std::string MemoryBody(const engine::MemorySnapshot& snapshot, const RequestLog&
         {"copied_blocks", stats.copied_blocks},
         {"forgotten_blocks", stats.forgotten_blocks},
         {"pins_refused", stats.pins_refused},
-        {"pins_yielded", stats.pins_yielded}}},
+        {"pins_yielded", stats.pins_yielded},
+        {"undecided_blocks", stats.undecided_blocks}}},
       {"requests", RequestsOf(snapshot, log, tenants)},
       {"nodes_total", snapshot.nodes.size()},
       {"nodes", NodesOf(snapshot)}};

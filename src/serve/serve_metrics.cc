@@ -183,6 +183,8 @@ void ServeMetrics::CollectTiers(const engine::EngineStats& stats, std::vector<Sa
       static_cast<double>(moves.fetch_ns) * 1e-9);
   total("kvist_tier_restored_blocks_total", "Blocks that came back to be used.", moves.restored_blocks);
   total("kvist_tier_computed_instead_total", "Stored beginnings that were sooner computed.", moves.computed_instead);
+  total("kvist_tier_undecided_blocks_total", "Blocks that left memory before it was decided whether a tier keeps them.",
+        stats.kv.totals.undecided_blocks);
   total("kvist_tier_judged_blocks_total", "Blocks that might have been stored.", moves.judged_blocks);
   total("kvist_tier_swapped_blocks_total", "Blocks written because a preempted request will be back for them.",
         moves.swapped_blocks);
