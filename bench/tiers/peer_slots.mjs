@@ -6,11 +6,12 @@
 //   node bench/tiers/peer_slots.mjs LLAMA_SERVER MODEL --folder DIR [--tokens 8193] [--threads 2] [--vocab 32000]
 //        [--port 18917]
 
-import {execFileSync, spawn} from "node:child_process";
+import {execFileSync} from "node:child_process";
 import {mkdirSync} from "node:fs";
 import path from "node:path";
 import {parseArgs} from "node:util";
 import {pseudoText} from "../client.mjs";
+import {startPeer} from "./peer.mjs";
 import {stop} from "./server.mjs";
 
 const {values, positionals} = parseArgs({allowPositionals: true, options: {
@@ -26,18 +27,9 @@ mkdirSync(values.folder, {recursive: true});  // The server wants it to be there
 const file = "slot.bin";
 const tokens = Number(values.tokens), url = `http://127.0.0.1:${values.port}`;
 
-async function open() {
-    // One slot, and no second place in memory where a prompt could be kept.
-    const server = spawn(binary, ["-m", model, "-c", tokens + 1024, "-t", values.threads, "-tb", values.threads, "-np", 1, "-fa", "on", "--cache-ram", 0,
-        "--host", "127.0.0.1", "--port", values.port, "--slot-save-path", values.folder, "--no-webui"].map(String), {stdio: ["ignore", "ignore", "pipe"]});
-    let log = "";
-    server.stderr.on("data", (bytes) => { log = (log + bytes).slice(-2000); });
-    while (!(await fetch(`${url}/health`).catch(() => null))?.ok) {
-        if (server.exitCode !== null) throw new Error(`the server did not start: ${log}`);
-        await new Promise((resolve) => setTimeout(resolve, 100));
-    }
-    return {server};
-}
+// One slot, and no second place in memory where a prompt could be kept.
+const open = () => startPeer(binary, model, {contexts: 1, tokens: tokens + 1024, threads: values.threads, port: values.port,
+    flags: ["--cache-ram", 0, "--slot-save-path", values.folder]});
 
 async function post(path, body) {
     const begin = performance.now();

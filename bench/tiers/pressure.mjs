@@ -5,11 +5,15 @@
 //
 //   node bench/tiers/pressure.mjs KVIST MODEL --folder DIR [--conversations 8] [--turns 6] [--begin 1024] [--more 256]
 //        [--output 16] [--memory 128MiB] [--cold 1GiB] [--drive 8GiB] [--at-once 2] [--threads 2] [--vocab 32000]
-//        [--ways memory,cold,drive,both]
+//        [--ways memory,cold,drive,both,peer] [--peer LLAMA_SERVER] [--peer-cache MiB] [--port 18918]
+//
+// "peer" is llama.cpp's server with as many slots as conversations at once, each with room for the longest one, and its
+// prompt cache in memory of --peer-cache MiB.
 
 import {rmSync} from "node:fs";
 import {parseArgs} from "node:util";
 import {pseudoText, random} from "../client.mjs";
+import {startPeer, streamPeer} from "./peer.mjs";
 import {gaps, mean, metric, percentile, start, stop, stream, tierFlags} from "./server.mjs";
 
 const {values, positionals} = parseArgs({allowPositionals: true, options: {
@@ -25,6 +29,9 @@ const {values, positionals} = parseArgs({allowPositionals: true, options: {
     vocab: {type: "string", default: "32000"},
     cold: {type: "string", default: "1GiB"},
     drive: {type: "string", default: "8GiB"},
+    peer: {type: "string"},
+    "peer-cache": {type: "string", default: "1024"},
+    port: {type: "string", default: "18918"},
     ways: {type: "string", default: "memory,cold,drive,both"}
 }});
 const [kvist, model] = positionals;
@@ -45,8 +52,12 @@ for (let turn = 0; turn < turns; ++turn) {
 
 for (const way of values.ways.split(",")) {
     rmSync(values.folder, {recursive: true, force: true});
-    const running = await start(kvist, model, ["-t", values.threads, "--kv-memory", values.memory, ...tierFlags(way, values.folder, values)]);
-    const read = async (tier) => metric(running.url, "kvist_tier_read_bytes_total", tier);
+    const isPeer = way === "peer";
+    const running = isPeer
+        ? await startPeer(values.peer, model, {contexts: atOnce, tokens: begin + turns * (more + output), threads: values.threads, port: values.port,
+            flags: ["--cache-ram", values["peer-cache"]]})
+        : await start(kvist, model, ["-t", values.threads, "--kv-memory", values.memory, ...tierFlags(way, values.folder, values)]);
+    const read = async (tier) => isPeer ? 0 : metric(running.url, "kvist_tier_read_bytes_total", tier);
     const texts = Array.from({length: conversations}, (_, i) => pseudoText(begin, 10 + i, vocab));
     const firsts = [], between = [], parts = [];
     let next = 0, coldBefore = 0, driveBefore = 0, restored = 0;
@@ -55,9 +66,9 @@ for (const way of values.ways.split(",")) {
             const {conversation, turn} = order[next++];
             const prompt = texts[conversation];
             if (turn === 2 && parts.length === 0 && restored === 0) [coldBefore, driveBefore] = [await read("cold_memory"), await read("drive")];
-            const answer = await stream(running.url, prompt, output);
+            const answer = await (isPeer ? streamPeer : stream)(running.url, prompt, output);
             between.push(...gaps(answer.times));
-            const explained = await (await fetch(`${running.url}/kvist/requests/${answer.id}`)).json();
+            const explained = isPeer ? {} : await (await fetch(`${running.url}/kvist/requests/${answer.id}`)).json();
             const back = explained.choices?.[0]?.restored?.tokens ?? 0;
             if (turn > 0) firsts.push(answer.times[0]);
             if (turn >= 2) {
@@ -77,6 +88,6 @@ for (const way of values.ways.split(",")) {
         itl_p50_ms: percentile(between, 0.5), itl_p99_ms: percentile(between, 0.99),
         from_memory: sum("memory") / tokens, from_cold: sum("restored") * share / tokens, from_drive: sum("restored") * (1 - share) / tokens,
         computed: sum("computed") / tokens, reused_from_ram: known === 0 ? 0 : (sum("memory") + sum("restored") * share) / known,
-        written_bytes: await metric(running.url, "kvist_tier_written_bytes_total", "drive")}));
+        written_bytes: isPeer ? 0 : await metric(running.url, "kvist_tier_written_bytes_total", "drive")}));
     await stop(running);
 }

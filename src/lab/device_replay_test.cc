@@ -211,8 +211,8 @@ TEST(DeviceReplay, MemoryOfTheHostBringsBackWhatTheDeviceHadNoRoomFor) {
                   .block_bytes = options.model.kv_bytes_per_token() * 16,
                   .link = *catalog.FindLink("pcie5")};
   const DeviceReplayResult with = run();
-  // Some blocks are given up before there was time to move them, perhaps the first of a text.
-  EXPECT_EQ(with.host.restores, 23u);
+  // Some blocks are given up before there was time to move them.
+  EXPECT_EQ(with.host.restores, 24u);
   EXPECT_GT(with.host.restored_blocks, 0.85 * 24 * 11 * 32);
   EXPECT_GE(with.stats.cached_tokens, with.host.restored_blocks * 16);
   EXPECT_EQ(with.host.to_device.bytes, static_cast<double>(with.host.restored_blocks) * options.host->block_bytes);
