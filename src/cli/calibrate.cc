@@ -33,7 +33,7 @@
 namespace kvist::cli {
 namespace {
 
-constexpr uint32_t kBandwidthRounds = 5;
+constexpr uint32_t kCalibrationRounds = 5;
 constexpr uint32_t kHeldOut = 200;
 
 struct CalibrateFlags {
@@ -86,7 +86,7 @@ absl::StatusOr<Outcome> CalibrateMachine(CalibrateFlags& flags) {
   line.Show("reading memory");
   ThreadPool pool(runtime->threads);
   KVIST_ASSIGN_OR_RETURN(lab::ReadBandwidth bandwidth, lab::ReadBandwidth::Create(pool, summary.tensor_bytes));
-  bandwidth.Measure(kBandwidthRounds);
+  bandwidth.Measure(kCalibrationRounds);
   const DType main = summary.types.empty() ? DType::kF32 : summary.types.front().dtype;
   const kernels::Isa isa = options.isa.empty() ? kernels::BestIsa() : *kernels::ParseIsa(options.isa);
   lab::MachineFacts facts{

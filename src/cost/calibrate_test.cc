@@ -7,13 +7,13 @@
 namespace kvist::cost {
 namespace {
 
-StepModelOptions OptionsOf(std::string_view device) {
+StepModelOptions DeviceOptions(std::string_view device) {
   const device::Catalog catalog(KVIST_SOURCE_DIR "/devices");
   return {.device = *catalog.FindDevice(device), .shape = *FindModelShape("llama-3.2-3b")};
 }
 
 std::vector<StepSample> Measured(std::string_view device, std::span<const StepLoad> loads) {
-  StepModel model = *StepModel::Create(OptionsOf(device));
+  StepModel model = *StepModel::Create(DeviceOptions(device));
   std::vector<StepSample> samples;
   for (const StepLoad& load : loads) samples.push_back({load, model.Cost(load).ns()});
   return samples;
@@ -33,8 +33,8 @@ const StepLoad kOthers[] = {Load(3, 300, 0), Load(24, 2000, 0), Load(128, 1000, 
 
 TEST(Calibrate, TenStepsOfAnUnknownDevicePredictItsOtherSteps) {
   for (const auto& [known, unknown] : {std::pair("rtx-4090", "rtx-pro-6000"), {"h100", "rtx-4090"}, {"l4", "h200"}}) {
-    StepModelOptions options = OptionsOf(unknown);
-    options.device = Borrow(options.device, OptionsOf(known).device);
+    StepModelOptions options = DeviceOptions(unknown);
+    options.device = Borrow(options.device, DeviceOptions(known).device);
     StepModel borrowed = *StepModel::Create(options);
     const Calibration calibration = Calibrate(options, Measured(unknown, kTen));
     EXPECT_LT(calibration.error_after, 0.05) << known << " for " << unknown;
@@ -48,22 +48,22 @@ TEST(Calibrate, TenStepsOfAnUnknownDevicePredictItsOtherSteps) {
 }
 
 TEST(Calibrate, WhatIsKnownAlreadyStays) {
-  const Calibration calibration = Calibrate(OptionsOf("h100"), Measured("h100", kTen));
+  const Calibration calibration = Calibrate(DeviceOptions("h100"), Measured("h100", kTen));
   EXPECT_LT(calibration.error_before, 1e-9);
   EXPECT_LT(calibration.error_after, 0.01);
-  const Calibration nothing = Calibrate(OptionsOf("h100"), {});
-  StepModelOptions options = OptionsOf("h100");
+  const Calibration nothing = Calibrate(DeviceOptions("h100"), {});
+  StepModelOptions options = DeviceOptions("h100");
   options.device = nothing.device;
   StepModel model = *StepModel::Create(std::move(options));
   EXPECT_LT(MeanLogError(model, Measured("h100", kOthers)), 0.01);
 }
 
 TEST(Calibrate, AWrittenFileSaysTheSame) {
-  const Calibration calibration = Calibrate(OptionsOf("l4"), Measured("h200", kTen));
+  const Calibration calibration = Calibrate(DeviceOptions("l4"), Measured("h200", kTen));
   const std::string text = device::FormatDevice(calibration.device, "measured \"here\"");
   const absl::StatusOr<device::Device> read = device::ParseDevice(text, "x/l4.toml");
   ASSERT_TRUE(read.ok()) << read.status() << text;
-  StepModelOptions options = OptionsOf("l4");
+  StepModelOptions options = DeviceOptions("l4");
   options.device = calibration.device;
   StepModel written = *StepModel::Create(options);
   options.device = *read;

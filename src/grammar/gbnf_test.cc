@@ -13,13 +13,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Case {
+struct GbnfCase {
   std::string grammar;
   std::vector<std::string> in, out;
 };
 
 TEST(GbnfTest, AcceptsWhatTheGrammarSaysAndNothingElse) {
-  const Case cases[] = {
+  const GbnfCase cases[] = {
       {R"(root ::= "yes" | "no")", {"yes", "no"}, {"", "y", "yesno", "maybe"}},
       {R"(root ::= "a"* "b"+ "c"?)", {"b", "aabb", "bc", "abc"}, {"", "a", "ac", "bcc"}},
       {R"(root ::= "a"{2} "b"{1,2} "c"{2,})", {"aabcc", "aabbccc"}, {"abcc", "aabbbcc", "aabc", "aaabcc"}},
@@ -39,7 +39,7 @@ TEST(GbnfTest, AcceptsWhatTheGrammarSaysAndNothingElse) {
       {"root ::= \"a\" [] | \"b\"", {"b"}, {"a"}},
       {"root ::= [\\]\\-^]+", {"]-^"}, {"\\"}},
   };
-  for (const Case& c : cases) {
+  for (const GbnfCase& c : cases) {
     const absl::StatusOr<Grammar> grammar = ParseGbnf(c.grammar);
     ASSERT_TRUE(grammar.ok()) << c.grammar << ": " << grammar.status();
     for (const std::string& text : c.in) EXPECT_TRUE(Matches(*grammar, text)) << c.grammar << " <- " << text;

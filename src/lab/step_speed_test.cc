@@ -10,11 +10,11 @@
 namespace kvist::lab {
 namespace {
 
-constexpr step::ExecutorLimits kLimits{.tokens_per_step_max = 64,
-                                       .slices_per_step_max = 9,
-                                       .block_tokens = kv::kBlockTokens,
-                                       .vocab_size = 100,
-                                       .context_tokens_max = 400};
+constexpr step::ExecutorLimits kStepLimits{.tokens_per_step_max = 64,
+                                           .slices_per_step_max = 9,
+                                           .block_tokens = kv::kBlockTokens,
+                                           .vocab_size = 100,
+                                           .context_tokens_max = 400};
 
 /// What a step costs: so much, more for each token, and for each key that one sees.
 double LinearNs(uint32_t chunk, uint32_t before, uint32_t decodes, uint32_t view) {
@@ -47,7 +47,7 @@ struct Machine {
   uint64_t steps = 0, steps_max = UINT64_MAX;
   uint32_t round = 0;
   double factor_of_last = 1;  ///< Of the times in the last round.
-  FakeExecutor executor{kLimits, [this](const step::StepPlan& plan, step::StepResult& result) {
+  FakeExecutor executor{kStepLimits, [this](const step::StepPlan& plan, step::StepResult& result) {
                           ++steps;
                           result.finished_at =
                               TimeNs{static_cast<int64_t>(CostNs(plan) * (round == 3 ? factor_of_last : 1))};
@@ -57,15 +57,15 @@ struct Machine {
 };
 
 TEST(StepGrid, HasPromptsSingleTokensAndBothInsideTheLimits) {
-  const std::vector<MeasuredStep> steps = StepGrid(kLimits, /*decodes_max=*/16, /*context_max=*/1000);
+  const std::vector<MeasuredStep> steps = StepGrid(kStepLimits, /*decodes_max=*/16, /*context_max=*/1000);
   std::set<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>> places;
   uint32_t chunk_max = 0, decodes_max = 0, view_max = 0, before_max = 0;
   size_t prompts = 0, singles = 0, both = 0;
   for (const MeasuredStep& step : steps) {
     EXPECT_TRUE(places.emplace(step.chunk, step.before, step.decodes, step.view).second) << "each once";
-    EXPECT_LE(step.chunk + step.decodes, kLimits.tokens_per_step_max);
-    EXPECT_LE((step.chunk > 0 ? 1 : 0) + step.decodes, kLimits.slices_per_step_max);
-    EXPECT_LE(step.chunk + step.before, kLimits.context_tokens_max);
+    EXPECT_LE(step.chunk + step.decodes, kStepLimits.tokens_per_step_max);
+    EXPECT_LE((step.chunk > 0 ? 1 : 0) + step.decodes, kStepLimits.slices_per_step_max);
+    EXPECT_LE(step.chunk + step.before, kStepLimits.context_tokens_max);
     EXPECT_EQ(step.decodes > 0, step.view > 0);
     ++(step.chunk == 0 ? singles : step.decodes == 0 ? prompts : both);
     chunk_max = std::max(chunk_max, step.chunk);
@@ -84,7 +84,7 @@ TEST(StepGrid, HasPromptsSingleTokensAndBothInsideTheLimits) {
 
 TEST(MeasureSteps, FindsTheTimeOfEachStepOfTheGrid) {
   Machine machine;
-  std::vector<MeasuredStep> steps = StepGrid(kLimits, 8, 300);
+  std::vector<MeasuredStep> steps = StepGrid(kStepLimits, 8, 300);
   const absl::Status status = machine.Measure(steps);
   ASSERT_TRUE(status.ok()) << status;
   for (const MeasuredStep& step : steps) {
@@ -99,7 +99,7 @@ TEST(MeasureSteps, FindsTheTimeOfEachStepOfTheGrid) {
 TEST(MeasureSteps, TheFirstSingleTokensAfterAnotherStepDoNotCount) {
   std::vector<MeasuredStep> steps = {{.chunk = 32}, {.decodes = 2, .view = 16}};
   uint64_t since_prompt = 0;
-  FakeExecutor executor(kLimits, [&](const step::StepPlan& plan, step::StepResult& result) {
+  FakeExecutor executor(kStepLimits, [&](const step::StepPlan& plan, step::StepResult& result) {
     since_prompt = plan.tokens.size() > 2 ? 0 : since_prompt + 1;
     result.finished_at = TimeNs{since_prompt == 1 || since_prompt == 2 ? 9000 : 6000};
   });
@@ -112,7 +112,7 @@ TEST(MeasureSteps, TheFirstSingleTokensAfterAnotherStepDoNotCount) {
 
 TEST(MeasureSteps, ABusyRoundDoesNotChangeTheTimesAndIsSeenInTheSpread) {
   Machine machine;
-  std::vector<MeasuredStep> steady = StepGrid(kLimits, 8, 300), busy = steady;
+  std::vector<MeasuredStep> steady = StepGrid(kStepLimits, 8, 300), busy = steady;
   ASSERT_TRUE(machine.Measure(steady).ok());
   EXPECT_EQ(SteadinessOf(steady).unsteady, 0u);
   machine.factor_of_last = 1.5;
@@ -130,7 +130,7 @@ TEST(MeasureSteps, ABusyRoundDoesNotChangeTheTimesAndIsSeenInTheSpread) {
 TEST(MeasureSteps, StopsWhenAskedAndSaysWhatDoesNotFit) {
   Machine machine;
   machine.steps_max = 8;
-  std::vector<MeasuredStep> steps = StepGrid(kLimits, 8, 300);
+  std::vector<MeasuredStep> steps = StepGrid(kStepLimits, 8, 300);
   const absl::Status stopped = machine.Measure(steps);
   EXPECT_TRUE(absl::IsCancelled(stopped)) << stopped;
   EXPECT_EQ(machine.steps, 8u);

@@ -18,7 +18,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "values are read as they lie in the file");
 
-constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kKeyBytesMax = 65535;
 constexpr uint32_t kDimsMax = 4;
 // Far above any model (a large one has some 10^4 tensors and 10^6 array elements). They bound memory: a sparse file
@@ -292,7 +291,7 @@ absl::Status ReadMetadata(Cursor& in, uint64_t count, GgufFile::Metadata& out) {
 
 absl::StatusOr<uint64_t> AlignmentOf(const GgufPart& part) {
   const GgufValue* value = part.Find("general.alignment");
-  if (value == nullptr) return kDefaultAlignment;
+  if (value == nullptr) return kGgufAlignment;
   uint64_t alignment = 0;
   if (const auto* number = std::get_if<uint64_t>(&value->value)) {
     alignment = *number;

@@ -15,6 +15,9 @@
 
 namespace kvist {
 
+/// Of tensors' bytes in a file that does not say "general.alignment".
+inline constexpr uint64_t kGgufAlignment = 32;
+
 struct GgufPart {
   uint32_t version = 0;
   uint64_t alignment = 0;

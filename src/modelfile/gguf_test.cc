@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string ReadFile(const fs::path& path) {
+std::string FileBytes(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -93,7 +93,7 @@ TEST(GgufCases, CorpusFilesAreTheCases) {
   for (const GgufCase& entry : GgufCases()) {
     EXPECT_LT(entry.bytes.size(), 4096) << entry.name;
     EXPECT_TRUE(names.insert(entry.name + ".gguf").second) << entry.name << " is in the list twice";
-    EXPECT_EQ(ReadFile(CorpusDir() / (entry.name + ".gguf")), entry.bytes) << entry.name;
+    EXPECT_EQ(FileBytes(CorpusDir() / (entry.name + ".gguf")), entry.bytes) << entry.name;
   }
   uint64_t total = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(CorpusDir())) {
@@ -108,7 +108,7 @@ TEST(GgufCases, CorpusReplays) {
   int replayed = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(CorpusDir())) {
     const std::string name = entry.path().filename();
-    const std::string bytes = ReadFile(entry.path());
+    const std::string bytes = FileBytes(entry.path());
     auto file = ParseCase(bytes, name);
     ++replayed;
     if (name.starts_with("ok_")) {

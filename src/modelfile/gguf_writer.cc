@@ -18,7 +18,6 @@
 namespace kvist {
 namespace {
 
-constexpr uint64_t kDefaultAlignment = 32;
 constexpr std::string_view kAlignmentKey = "general.alignment";
 
 template <class T>
@@ -169,7 +168,7 @@ GgufWriter::GgufWriter(const GgufWriterOptions& options) : options_(options) {
   KVIST_CHECK(options.version == 2 || options.version == 3);
   KVIST_CHECK(options.alignment >= 8 && options.alignment <= (uint64_t{1} << 31) &&
               std::has_single_bit(options.alignment));
-  if (options.alignment != kDefaultAlignment) {
+  if (options.alignment != kGgufAlignment) {
     PutEntry(metadata_, kAlignmentKey, {GgufType::kU32, options.alignment});
     metadata_count_ = 1;
   }
@@ -272,7 +271,7 @@ absl::Status GgufWriter::WritePart(std::span<const Part> parts, size_t index, co
   if (index == 0) {
     entries = metadata_;
     entries_count = metadata_count_;
-  } else if (options_.alignment != kDefaultAlignment) {
+  } else if (options_.alignment != kGgufAlignment) {
     PutEntry(entries, kAlignmentKey, {GgufType::kU32, options_.alignment});
     entries_count = 1;
   }

@@ -14,6 +14,9 @@
 
 namespace kvist::serve {
 
+inline constexpr char kChatPath[] = "/v1/chat/completions";
+inline constexpr char kTextPath[] = "/v1/completions";
+
 struct HttpResponse {
   int status = 0;                              ///< 0 = none came.
   std::map<std::string, std::string> headers;  ///< Names in lower case.

@@ -21,8 +21,6 @@ namespace kvist::serve {
 
 namespace json = boost::json;
 
-inline constexpr char kChatPath[] = "/v1/chat/completions";
-inline constexpr char kTextPath[] = "/v1/completions";
 inline constexpr char kFacts[] =
     "The purple key opens the shiny suitcase. The teal card opens the small door. Everyone clapped, and Will was "
     "happy. ";

@@ -12,8 +12,6 @@ namespace {
 namespace json = boost::json;
 using ::testing::HasSubstr;
 
-constexpr char kTextPath[] = "/v1/completions";
-
 class ServerRetention : public testing::Test {
  protected:
   ServerRetention() : world_(WithClock(&clock_)) {}

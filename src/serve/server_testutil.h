@@ -18,7 +18,6 @@ inline constexpr char kHelloStream[] =
     R"({"messages":[{"role":"user","content":"hello"}],"max_tokens":8,"stream":true})";
 /// Goes on until it is stopped.
 inline constexpr char kEndless[] = R"({"messages":[{"role":"user","content":"hello"}],"stream":true})";
-inline constexpr char kChatPath[] = "/v1/chat/completions";
 
 inline FakeWorldOptions Options() {
   FakeWorldOptions options;

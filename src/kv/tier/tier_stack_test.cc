@@ -11,22 +11,22 @@
 namespace kvist::kv {
 namespace {
 
-constexpr uint64_t kFrameBytes = 8192;
-constexpr uint32_t kFrames = 64;
+constexpr uint64_t kBlockBytes = 8192;
+constexpr uint32_t kArenaFrames = 64;
 
 class Stack {
  public:
   /// @param drive  null = cold memory alone
-  explicit Stack(SimDrive* drive, uint32_t room = 16) : arena_(*FrameArena::Create(kFrames, kFrameBytes)) {
-    for (uint64_t number = 0; number < 32; ++number) blocks_.emplace_back(number, kFrameBytes);
+  explicit Stack(SimDrive* drive, uint32_t room = 16) : arena_(*FrameArena::Create(kArenaFrames, kBlockBytes)) {
+    for (uint64_t number = 0; number < 32; ++number) blocks_.emplace_back(number, kBlockBytes);
     std::unique_ptr<StoredBlocks> stored;
     if (drive != nullptr) {
       stored = std::make_unique<StoredBlocks>(
-          *BlockStore::Open(drive->Open(), {.size_max = 256 * kFrameBytes, .free_bytes_min = 0, .id_seed = 3}), arena_,
+          *BlockStore::Open(drive->Open(), {.size_max = 256 * kBlockBytes, .free_bytes_min = 0, .id_seed = 3}), arena_,
           StoredBlocksOptions{.fingerprint = 7});
     }
     stack_ = std::make_unique<TierStack>(
-        *RamBlocks::Create(arena_, MakeCopyCodec(kFrameBytes), {.bytes_max = room * kFrameBytes}), std::move(stored),
+        *RamBlocks::Create(arena_, MakeCopyCodec(kBlockBytes), {.bytes_max = room * kBlockBytes}), std::move(stored),
         arena_);
   }
   TierStack* operator->() { return stack_.get(); }
@@ -41,7 +41,7 @@ class Stack {
     std::vector<ColdWrite> writes;
     for (uint32_t i = 0; i < numbers.size(); ++i) {
       const TestBlock& block = blocks_[numbers[i]];
-      std::memcpy(arena_.Frame(FrameId{i}), block.bytes().data(), kFrameBytes);
+      std::memcpy(arena_.Frame(FrameId{i}), block.bytes().data(), kBlockBytes);
       writes.push_back({.id = block.id, .parent = {1, 2}, .tokens = block.tokens, .frame = FrameId{i}, .to = to});
     }
     const ColdTicket ticket = stack_->Store(writes, TimeNs{0});
@@ -52,7 +52,7 @@ class Stack {
   std::vector<uint32_t> Load(uint32_t count) {
     std::vector<ColdRead> reads;
     for (uint32_t i = 0; i < count; ++i) {
-      std::memset(arena_.Frame(FrameId{i}), 0, kFrameBytes);
+      std::memset(arena_.Frame(FrameId{i}), 0, kBlockBytes);
       reads.push_back({.id = blocks_[i].id, .frame = FrameId{i}, .tokens = blocks_[i].tokens});
     }
     const ColdTicket ticket = stack_->Load(reads, TimeNs{0});
@@ -62,7 +62,7 @@ class Stack {
     const std::vector<uint32_t>& missing = news.loads.front().missing;
     EXPECT_TRUE(std::ranges::is_sorted(missing));
     for (uint32_t i = 0; i < count; ++i) {
-      const bool same = std::memcmp(arena_.Frame(FrameId{i}), blocks_[i].bytes().data(), kFrameBytes) == 0;
+      const bool same = std::memcmp(arena_.Frame(FrameId{i}), blocks_[i].bytes().data(), kBlockBytes) == 0;
       EXPECT_TRUE(same || std::ranges::binary_search(missing, i)) << i;
     }
     return missing;
@@ -93,7 +93,7 @@ TEST(TierStack, AChainIsFoundAcrossMemoryAndDriveAndEachBlockComesFromTheHighest
   EXPECT_EQ(stack->Figures()[0].lookup_blocks, 0u) << "not before somebody goes on with it";
   EXPECT_EQ(run.blocks, 7u);
   EXPECT_EQ(run.memory_blocks, 4u);
-  EXPECT_EQ(run.bytes, 3 * (kFrameBytes + kStorePage));
+  EXPECT_EQ(run.bytes, 3 * (kBlockBytes + kStorePage));
   stack->CountLookup(run);
   EXPECT_TRUE(stack.Load(7).empty());
   const std::vector<TierFigures> figures = stack->Figures();
