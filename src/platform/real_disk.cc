@@ -24,7 +24,7 @@ namespace {
 constexpr uint32_t kFallbackThreads = 8;
 
 absl::Status ErrorOf(int error, const std::string& place) {
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+  if (error == ENOSPC || error == EDQUOT) {
     return absl::ResourceExhaustedError(Cat(place, ": ", std::generic_category().message(error)));
   }
   return absl::ErrnoToStatus(error, place);

@@ -136,7 +136,7 @@ void BlockStore::FindBlocks() {
     segments_.Release(id);
   }
   stats_.opened_blocks = index_.size();
-  while (state_ == StoreState::kWriting && segments_.used_bytes() > options_.size_max) {
+  while (MayWrite() && segments_.used_bytes() > options_.size_max) {
     const std::optional<SegmentId> victim = PickVictim();
     if (!victim) break;
     DropSegment(*victim);
@@ -156,7 +156,7 @@ void BlockStore::TakeSegment(SegmentId id, const SegmentContents& contents) {
     index_.Insert(block.facts, {.segment = id, .offset = block.offset});
   }
   segments_.Seal(id, contents.file_bytes);
-  if (contents.sealed || state_ != StoreState::kWriting) return;
+  if (contents.sealed || !MayWrite()) return;
   if (contents.blocks.empty()) {
     if (const absl::Status status = segments_.Remove(id); !status.ok()) StopWriting(status);
     return;
@@ -314,12 +314,18 @@ void BlockStore::Close() {
   closed_ = true;
 }
 
-void BlockStore::CheckFolder() {
-  if (state_ == StoreState::kDisabled) return;
-  const absl::Status status = disk_->CheckFolder();
-  if (status.ok()) return;
-  state_ = StoreState::kDisabled;
-  reason_ = std::string(status.message());
+void BlockStore::CheckDrive() {
+  if (state_ == StoreState::kDisabled || closed_) return;
+  if (const absl::Status status = disk_->CheckFolder(); !status.ok()) {
+    state_ = StoreState::kDisabled;
+    reason_ = std::string(status.message());
+    return;
+  }
+  if (checks_to_wait_ > 0) --checks_to_wait_;
+  if (state_ != StoreState::kFull || checks_to_wait_ > 0 || !CouldHaveRoom()) return;
+  state_ = StoreState::kWriting;
+  reason_.clear();
+  StepSeals();
 }
 
 StoreFigures BlockStore::Figures() const {

@@ -76,7 +76,7 @@ struct StoredRun {
   uint64_t record_bytes = 0;  ///< That the drive reads for them.
 };
 
-/// kFull: nothing is written until there is room on the drive again.
+/// kFull: nothing is written until there is room on the drive again, which CheckDrive finds out.
 enum class StoreState : uint8_t { kWriting, kFull, kReadOnly, kDisabled };
 std::string_view StoreStateName(StoreState state);
 
@@ -141,10 +141,12 @@ class BlockStore {
   bool busy() const { return disk_->in_flight() > 0; }
   /// Poll would bring something at once.
   bool has_news() const { return !news_.reads.empty() || !news_.writes.empty(); }
-  /// kFull counts as kWriting here: what is offered is tried.
+  /// kFull only where a write found no room; where free space is short, what is offered is tried: kWriting.
   StoreState state() const { return state_; }
-  /// To be called now and then: a store whose folder was removed is disabled.
-  void CheckFolder();
+  /// To be called about once a second: a store whose folder was removed is disabled, and one that a write found full
+  /// writes again where there is room, or its own blocks could give way. After n tries in vain the next one comes
+  /// 2^n calls later, 64 at most.
+  void CheckDrive();
   bool read_only() const { return options_.read_only; }  ///< Opened so.
 
   /// Seals what is being filled, and waits for everything. Afterwards only figures and news may be asked for.
@@ -233,7 +235,11 @@ class BlockStore {
   void EndWrites(uint64_t ticket);
   void StepSeal(SegmentId id);
   void FinishSeal(SealIo& io, const DiskCompletion& completion);
+  void StepSeals();
+  /// For good; until there is room, where it is that which was missing.
   void StopWriting(const absl::Status& cause);
+  /// Nothing has happened that forbids to change files.
+  bool MayWrite() const { return state_ == StoreState::kWriting || state_ == StoreState::kFull; }
 
   // block_store_evict.cc
   bool MakeRoom();
@@ -243,6 +249,7 @@ class BlockStore {
   void FinishCarry();
   void DropSegment(SegmentId id);
   bool HasRoom(uint64_t segments) const;
+  bool CouldHaveRoom() const;
   bool IsDriveFull() const;
   void SealAll();
   absl::Status PurgeSegments(std::span<const SegmentId> ids);
@@ -264,8 +271,10 @@ class BlockStore {
   StoreIndex index_;
   const StoreIndex nothing_;  ///< What a disabled store has.
   SegmentSet segments_;
-  StoreState state_ = StoreState::kWriting;  ///< Never kFull.
+  StoreState state_ = StoreState::kWriting;
   std::string reason_;
+  uint32_t tries_in_vain_ = 0;   ///< To write again, one after another.
+  uint32_t checks_to_wait_ = 0;  ///< Calls of CheckDrive until the next try.
   StoreStats stats_;
   bool closed_ = false;
   /// Files may show blocks that the index has given up: after a restart they would be there again.

@@ -22,11 +22,14 @@ bool BlockStore::HasRoom(uint64_t segments) const {
          free - bytes >= options_.free_bytes_min;
 }
 
-/// Others have filled the drive, and nothing of the store's own could give way.
+/// Not so when others have filled the drive, and nothing of the store's own could give way.
+bool BlockStore::CouldHaveRoom() const {
+  if (HasRoom(1) || segments_.used_bytes() + identity_.segment_bytes > options_.size_max) return true;
+  return std::ranges::any_of(segments_.All(), [&](SegmentId id) { return segments_.IsSealed(id); });
+}
+
 bool BlockStore::IsDriveFull() const {
-  if (state_ != StoreState::kWriting || closed_ || young_ || HasRoom(1)) return false;
-  if (segments_.used_bytes() + identity_.segment_bytes > options_.size_max) return false;
-  return std::ranges::none_of(segments_.All(), [&](SegmentId id) { return segments_.IsSealed(id); });
+  return state_ == StoreState::kWriting && !closed_ && !young_ && !CouldHaveRoom();
 }
 
 bool BlockStore::MakeRoom() {
@@ -136,8 +139,8 @@ void BlockStore::FinishCarryRead(const ReadJob& job) {
 void BlockStore::FinishCarry() {
   const SegmentId victim = carry_->victim;
   carry_.reset();
-  // A store that does not write any more keeps what it has.
-  if (state_ == StoreState::kWriting) DropSegment(victim);
+  if (state_ == StoreState::kWriting) return DropSegment(victim);
+  files_show_more_ = true;  // A store that does not write keeps what it has, and what was not worth carrying with it.
 }
 
 /// Nothing is under way, and nothing is being filled.
@@ -145,6 +148,7 @@ void BlockStore::SealAll() {
   Drain();  // Carried blocks begin segments of their own.
   CloseSegment(false);
   CloseSegment(true);
+  StepSeals();  // An index often finds room where a block did not.
   Drain();
 }
 
@@ -257,11 +261,22 @@ absl::Status BlockStore::PurgeSegment(SegmentId id) {
     kept_end = block.offset + block.facts.record_bytes();
     kept.push_back(block);
   }
+  gaps |= contents.data_end != kept_end;  // A write that failed may have left something there.
   // Blocks that the file does not show any more are misses when they are read.
-  if (status.ok() && gaps) status = WriteSegmentIndex(*disk_, file, PlaceIn(id), kept, kept_end);
+  uint64_t file_bytes = kept_end + SegmentIndexBytes(kept.size());
+  if (status.ok() && gaps) {
+    status = WriteSegmentIndex(*disk_, file, PlaceIn(id), kept, kept_end);
+    if (absl::IsResourceExhausted(status)) {
+      // What had to go goes all the same; records without an index are looked for at the next start.
+      StopWriting(status);
+      file_bytes = kept_end;
+      status = disk_->Truncate(file, kept_end);
+      if (status.ok()) status = SyncNow(*disk_, file);
+    }
+  }
   segments_.Release(id);
   KVIST_RETURN_IF_ERROR(status);
-  if (gaps) segments_.Seal(id, kept_end + SegmentIndexBytes(kept.size()));
+  if (gaps) segments_.Seal(id, file_bytes);
   filling_.erase(id);
   return absl::OkStatus();
 }

@@ -90,11 +90,14 @@ class Program {
                      .sync_error = Often() / 3,
                      .name_error = Often() / 5};
     bad_drive_ |= drive_.faults.misdirected_write > 0 || drive_.faults.lost_write > 0 || drive_.faults.torn_write > 0;
-    if (prng_.Below(4) == 0) {
-      drive_.faults.room_bytes = (200u << 10) + prng_.Below(800u << 10);
-      drive_.faults.room_unknown = prng_.Below(2) == 0;
-    }
+    ChooseRoom();
     if (prng_.Below(2) == 0) drive_.faults.crash_after = drive_.operations() + prng_.Below(400);
+  }
+
+  void ChooseRoom() {
+    const bool bounded = prng_.Below(4) == 0;
+    drive_.faults.room_bytes = bounded ? (200u << 10) + prng_.Below(800u << 10) : UINT64_MAX;
+    drive_.faults.room_unknown = prng_.Below(2) == 0;
   }
 
   void Live() {
@@ -102,7 +105,7 @@ class Program {
     if (!store.ok()) return;  // The drive failed at once.
     store_ = *std::move(store);
     for (int i = 0; i < 80 && !testing::Test::HasFailure(); ++i) {
-      switch (prng_.Below(8)) {
+      switch (prng_.Below(9)) {
         case 0:
         case 1:
         case 2:
@@ -118,6 +121,10 @@ class Program {
         case 6:
           if (prng_.Below(8) == 0) Purge();
           if (prng_.Below(16) == 0) (void)store_->Compact();
+          break;
+        case 7:  // Others fill the drive and empty it again.
+          if (prng_.Below(4) == 0) ChooseRoom();
+          store_->CheckDrive();
           break;
         default:
           Poll(prng_.Below(2) == 0);

@@ -276,7 +276,6 @@ TEST(BlockStore, ADriveThatFailsEndsInReadingAloneAndThenInNothing) {
   };
   fails({.write_error = 1});
   fails({.sync_error = 1});
-  fails({.room_bytes = 200000, .room_unknown = true});
   const auto store = OpenStore(drive);
   ASSERT_EQ(StoreBlocks(*store, blocks), 0u);
   drive.faults.read_error = 1;
@@ -313,15 +312,116 @@ TEST(BlockStore, ADriveThatOthersHaveFilledIsToldAndUsedAgainWhenThereIsRoom) {
   EXPECT_EQ(StoreBlocks(*store, MakeBlocks(0, 4, 8192)), 0u);
 }
 
+TEST(BlockStore, AWriteThatFoundNoRoomIsTriedAgainWhenThereIsSome) {
+  for (const bool room_unknown : {false, true}) {
+    SCOPED_TRACE(room_unknown);
+    SimDrive drive(18);
+    drive.faults.room_unknown = room_unknown;
+    const std::vector<TestBlock> early = MakeBlocks(0, 12, 8192), late = MakeBlocks(12, 40, 8192);
+    {
+      const auto store = OpenStore(drive);
+      EXPECT_EQ(StoreBlocks(*store, early), 0u);
+      drive.faults.room_bytes = drive.used_bytes() + (20u << 10);  // Others have filled it all at once.
+      const size_t refused = StoreBlocks(*store, late);
+      EXPECT_GT(refused, 20u);
+      EXPECT_EQ(store->Figures().state, StoreState::kFull);
+      EXPECT_EQ(store->state(), StoreState::kFull);
+      EXPECT_EQ(store->Figures().reason, "no room");
+      EXPECT_EQ(CountRight(*store, early), early.size()) << "what is stored is still read";
+      EXPECT_EQ(StoreBlocks(*store, late), refused) << "and nothing is written";
+      if (!room_unknown) {
+        for (int i = 0; i < 100; ++i) store->CheckDrive();
+        EXPECT_EQ(store->state(), StoreState::kFull);
+      }
+      drive.faults.room_bytes = UINT64_MAX;
+      for (int i = 0; i < 2; ++i) store->CheckDrive();
+      EXPECT_EQ(store->Figures().state, StoreState::kWriting) << "within seconds";
+      EXPECT_EQ(store->Figures().reason, "");
+      EXPECT_EQ(StoreBlocks(*store, late), 0u);
+      EXPECT_EQ(CountRight(*store, early) + CountRight(*store, late), 40u);
+    }
+    const auto store = OpenStore(drive);
+    EXPECT_EQ(store->Figures().totals.unsealed_segments, 0u);
+    EXPECT_EQ(CountRight(*store, early) + CountRight(*store, late), 40u);
+  }
+}
+
+TEST(BlockStore, WhoCannotTellHowMuchRoomThereIsTriesLessAndLessOften) {
+  SimDrive drive(19);
+  drive.faults.room_unknown = true;
+  const auto store = OpenStore(drive);
+  EXPECT_EQ(StoreBlocks(*store, MakeBlocks(0, 12, 8192)), 0u);
+  drive.faults.room_bytes = drive.used_bytes();
+  uint64_t number = 100, checks = 0, tries = 0;
+  for (; checks < 400; ++checks) {
+    tries += store->state() == StoreState::kWriting;
+    EXPECT_EQ(StoreBlocks(*store, MakeBlocks(number, number + 1, 8192)), 1u);
+    ++number;
+    store->CheckDrive();
+  }
+  EXPECT_EQ(tries, 11u);  // At 0, 2, 6, 14, 30, 62, and then at each 64th.
+  drive.faults.room_bytes = UINT64_MAX;
+  for (int i = 0; i < 64; ++i) store->CheckDrive();
+  EXPECT_EQ(StoreBlocks(*store, MakeBlocks(0, 40, 8192)), 0u);
+  EXPECT_EQ(store->Figures().state, StoreState::kWriting);
+}
+
+TEST(BlockStore, WhatIsForgottenWhileThereIsNoRoomStaysForgotten) {
+  SimDrive drive(20);
+  const std::vector<TestBlock> blocks = MakeBlocks(0, 12, 8192);
+  {
+    const auto store = OpenStore(drive);
+    EXPECT_EQ(StoreBlocks(*store, blocks), 0u);
+    drive.faults.room_bytes = drive.used_bytes();
+    EXPECT_EQ(StoreBlocks(*store, MakeBlocks(20, 21, 8192)), 1u);
+    ASSERT_EQ(store->state(), StoreState::kFull);
+    EXPECT_TRUE(store->Forget(std::vector{blocks[3].id}).ok()) << "though there is no room for an index";
+    EXPECT_FALSE(store->Contains(blocks[3].id));
+    EXPECT_FALSE(drive.Holds(blocks[3].bytes().first(64)));
+  }
+  drive.faults.room_bytes = UINT64_MAX;
+  EXPECT_EQ(CountRight(*OpenStore(drive), blocks), 11u);
+}
+
+TEST(BlockStore, WhatAWriteThatFoundNoRoomLeftBehindIsPurgedToo) {
+  SimDrive drive(22);
+  const std::vector<TestBlock> others = MakeBlocks(0, 6, 8192), tenants = MakeBlocks(6, 9, 8192, TenantId{2});
+  const auto store = OpenStore(drive);
+  EXPECT_EQ(StoreBlocks(*store, others), 0u);
+  drive.faults.room_bytes = drive.used_bytes() + (20u << 10);
+  EXPECT_EQ(StoreBlocks(*store, tenants), tenants.size());
+  EXPECT_TRUE(drive.Holds(tenants[0].bytes().first(64)));
+  drive.faults.room_bytes = UINT64_MAX;
+  for (int i = 0; i < 2; ++i) store->CheckDrive();
+  StoreNews news;
+  while (store->busy()) store->Poll(news, true);  // Its segment is sealed.
+  EXPECT_EQ(store->Purge({.tenant = TenantId{2}}).value(), 0u) << "none of them counts as stored";
+  EXPECT_FALSE(drive.Holds(tenants[0].bytes().first(64)));
+  EXPECT_EQ(CountRight(*store, others), others.size());
+}
+
+TEST(BlockStore, ADriveThatFailsIsNotWrittenToAgain) {
+  SimDrive drive(21);
+  const auto store = OpenStore(drive);
+  const std::vector<TestBlock> blocks = MakeBlocks(0, 12, 8192);
+  EXPECT_EQ(StoreBlocks(*store, blocks), 0u);
+  drive.faults.write_error = 1;
+  EXPECT_EQ(StoreBlocks(*store, MakeBlocks(20, 21, 8192)), 1u);
+  drive.faults.write_error = 0;
+  for (int i = 0; i < 100; ++i) store->CheckDrive();
+  EXPECT_EQ(store->Figures().state, StoreState::kReadOnly);
+  EXPECT_EQ(CountRight(*store, blocks), blocks.size());
+}
+
 TEST(BlockStore, AFolderThatWasRemovedDisablesIt) {
   SimDrive drive(17);
   const auto store = OpenStore(drive);
   const std::vector<TestBlock> blocks = MakeBlocks(0, 4, 8192);
   EXPECT_EQ(StoreBlocks(*store, blocks), 0u);
-  store->CheckFolder();
+  store->CheckDrive();
   EXPECT_EQ(store->Figures().state, StoreState::kWriting);
   drive.faults.folder_removed = true;
-  store->CheckFolder();
+  store->CheckDrive();
   EXPECT_EQ(store->Figures().state, StoreState::kDisabled);
   EXPECT_EQ(store->Figures().reason, "the folder was removed");
   EXPECT_EQ(CountRight(*store, blocks), 0u);

@@ -159,6 +159,7 @@ void BlockStore::FinishWrite(const WriteIo& io, const DiskCompletion& completion
       ++stats_.carried_blocks;
     }
   }
+  if (ok) tries_in_vain_ = 0;
   if (!ok) StopWriting(completion.status.ok() ? absl::DataLossError("a write ended early") : completion.status);
   StepSeal(io.segment);
   EndWrites(io.items.front().ticket);  // All of them are of one.
@@ -176,7 +177,7 @@ void BlockStore::EndWrites(uint64_t ticket) {
 
 void BlockStore::StepSeal(SegmentId id) {
   Filling& filling = filling_.at(id);
-  if (!filling.closing || filling.pending > 0 || filling.file_bytes > 0 || state_ != StoreState::kWriting) return;
+  if (!filling.closing || filling.pending > 0 || filling.file_bytes > 0 || !MayWrite()) return;
   if (filling.blocks.empty()) {
     filling_.erase(id);
     if (const absl::Status status = segments_.Remove(id); !status.ok()) StopWriting(status);
@@ -202,6 +203,7 @@ void BlockStore::FinishSeal(SealIo& io, const DiskCompletion& completion) {
   if (!completion.status.ok()) {
     ++(io.sync ? stats_.sync_errors : stats_.write_errors);
     segments_.Release(io.segment);
+    filling_.at(io.segment).file_bytes = 0;  // To be tried again, should there be room one day.
     return StopWriting(completion.status);
   }
   if (!io.sync) {
@@ -218,10 +220,27 @@ void BlockStore::FinishSeal(SealIo& io, const DiskCompletion& completion) {
   filling_.erase(io.segment);
 }
 
+void BlockStore::StepSeals() {
+  std::vector<SegmentId> ids;  // A step may remove its own.
+  for (const auto& [id, filling] : filling_) ids.push_back(id);
+  std::ranges::sort(ids);
+  for (const SegmentId id : ids) StepSeal(id);
+}
+
 void BlockStore::StopWriting(const absl::Status& cause) {
-  if (state_ != StoreState::kWriting) return;
-  state_ = StoreState::kReadOnly;
+  const bool full = absl::IsResourceExhausted(cause);
+  if (!MayWrite() || (full && state_ == StoreState::kFull)) return;
+  state_ = full ? StoreState::kFull : StoreState::kReadOnly;
   reason_ = std::string(cause.message());
+  if (!full) return;
+  constexpr uint32_t kDoublingsMax = 6;
+  tries_in_vain_ = std::min(tries_in_vain_ + 1, kDoublingsMax);
+  checks_to_wait_ = 1u << tries_in_vain_;
+  // What is being filled ends here: where a write failed is a gap, and a new segment begins by making room.
+  for (std::optional<SegmentId>* stream : {&young_, &old_}) {
+    if (*stream) filling_.at(**stream).closing = true;
+    stream->reset();
+  }
 }
 
 }  // namespace kvist::kv

@@ -208,7 +208,12 @@ absl::Status SimDrive::Apply(File& file, const DiskRequest& request, std::span<c
   for (const DiskBuffer& buffer : buffers) bytes.insert(bytes.end(), buffer.data, buffer.data + buffer.bytes);
   uint64_t offset = request.offset;
   const uint64_t grows = offset + bytes.size() > file.data.size() ? offset + bytes.size() - file.data.size() : 0;
-  if (used_bytes() + grows > faults.room_bytes) return absl::ResourceExhaustedError("no room");
+  if (const uint64_t used = used_bytes(); used + grows > faults.room_bytes) {
+    const uint64_t missing = std::min(used + grows - faults.room_bytes, bytes.size());
+    bytes.resize((bytes.size() - missing) / kSector * kSector);  // What there is room for is written.
+    Put(file, offset, bytes);
+    return absl::ResourceExhaustedError("no room");
+  }
   done = bytes.size();
   if (Chance(faults.lost_write)) return absl::OkStatus();
   if (Chance(faults.misdirected_write))

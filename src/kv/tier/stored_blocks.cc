@@ -7,8 +7,8 @@ namespace {
 
 /// From the first request to the first answer, whatever is read.
 constexpr double kStartNs = 200e3;
-/// The folder is looked at this often.
-constexpr int64_t kFolderNs = 1'000'000'000;
+/// The drive is looked at this often.
+constexpr int64_t kCheckNs = 1'000'000'000;
 
 }  // namespace
 
@@ -67,9 +67,9 @@ ColdTicket StoredBlocks::StoreFrom(std::span<const ColdWrite> blocks, std::span<
 }
 
 void StoredBlocks::Poll(TimeNs now, ColdNews& out, bool wait) {
-  if (now >= folder_due_) {
-    folder_due_ = now + kFolderNs;
-    store_->CheckFolder();
+  if (now >= check_due_) {
+    check_due_ = now + kCheckNs;
+    store_->CheckDrive();
   }
   store_->Poll(news_, wait);
   for (ReadNews& read : news_.reads) {

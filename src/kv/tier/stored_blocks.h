@@ -54,7 +54,7 @@ class StoredBlocks final : public ColdBlocks {
   TransferRate rate_;
   absl::flat_hash_map<StoreTicket, TransferRate::Sample> readings_;
   StoreNews news_;
-  TimeNs folder_due_{0};  ///< When the folder is next looked at.
+  TimeNs check_due_{0};  ///< When the drive is next looked at.
   uint64_t lookup_blocks_ = 0, hit_blocks_ = 0;
 };
 
