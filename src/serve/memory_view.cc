@@ -102,8 +102,14 @@ json::object BlocksObject(const kv::FrameCounts& frames) {
 json::array TiersArray(const engine::MemorySnapshot& snapshot) {
   json::array out = {{{"name", "hot"}, {"blocks", BlocksObject(snapshot.figures.frames)}}};
   for (const kv::TierFigures& tier : snapshot.tiers) {
+    // A tier has a bound in bytes: as many blocks as there would be if all were as large as those that are there.
     const uint64_t block_bytes = tier.blocks == 0 ? 0 : tier.bytes / tier.blocks;
-    const uint64_t total = block_bytes == 0 ? 0 : std::max(tier.bytes_max / block_bytes, tier.blocks);
+    json::value total, free;
+    if (block_bytes > 0) {
+      const uint64_t most = std::max(tier.bytes_max / block_bytes, tier.blocks);
+      total = most;
+      free = most - tier.blocks;
+    }
     out.push_back({{"name", tier.name},
                    {"state", tier.state},
                    {"reason", tier.reason},
@@ -112,8 +118,8 @@ json::array TiersArray(const engine::MemorySnapshot& snapshot) {
                    {"bytes", tier.bytes},
                    {"bytes_max", tier.bytes_max},
                    {"blocks",
-                    {{"total", total},  // As many as there would be if all were as large as those that are there.
-                     {"free", total - tier.blocks},
+                    {{"total", std::move(total)},
+                     {"free", std::move(free)},
                      {"cached", tier.blocks},
                      {"pinned", 0},
                      {"referenced", 0},

@@ -120,7 +120,8 @@ dashboardTest("a request's row tells its steps, and opens what the server explai
   for (const part of [
     /prefill\s+610 ms/,
     /512 tokens computed by chat …c0ffee, 12.3 s before/,
-    /64 tokens from the drive/,
+    /64 tokens in memory, read from the drive 40.0 s before/,
+    /32 tokens read from cold memory/,
     /1 time for lack of memory/,
   ])
     assert.match(text, part);
@@ -215,7 +216,7 @@ dashboardTest(
     server.load.usage = [{ tenant: "acme", ...used }];
     await panel.waitFor();
     assert.match(await panel.innerText(), /acme\s+12\s+4,000\s+25 %\s+600\s+7.50 s/);
-    assert.doesNotMatch(await panel.innerText(), /Margin/);
+    assert.doesNotMatch(await panel.innerText(), /Margin|Cold memory|Drive/);
     assert.match(
       server.asked.find((path) => path.startsWith("/kvist/usage")),
       /from=\d{4}-\d\d-\d\d$/,
@@ -223,6 +224,7 @@ dashboardTest(
     server.load.usage.push({
       tenant: "initech",
       ...used,
+      kv_byte_seconds: { hot: 1e9, cold_memory: 3600 * 1536, drive: 3600 * 2 ** 31 },
       currency: "USD",
       cost: 0.002,
       revenue: 0.0016,
@@ -231,7 +233,7 @@ dashboardTest(
     await page.getByLabel("Usage of").selectOption("all time");
     await eventually(
       () => panel.innerText(),
-      (text) => /initech.*0.00200 USD\s+0.00160 USD\s+−25 %/.test(text),
+      (text) => /initech.*1.5 KiB h\s+2.0 GiB h\s+0.00200 USD\s+0.00160 USD\s+−25 %/.test(text),
     );
     assert.doesNotMatch(
       server.asked.findLast((path) => path.startsWith("/kvist/usage")),
@@ -239,6 +241,37 @@ dashboardTest(
     );
   },
 );
+
+dashboardTest("tiers below memory have their names and bytes", {}, async (view, page) => {
+  const none = { pinned: 0, referenced: 0 };
+  server.load.tiersBelow = [
+    {
+      name: "cold_memory",
+      state: "writing",
+      reason: "",
+      bytes: 2 ** 20,
+      bytes_max: 2 ** 30,
+      blocks: { total: 2048, free: 2046, cached: 2, ...none },
+    },
+    {
+      name: "drive",
+      state: "full",
+      reason: "10.0 MiB are free on the drive",
+      bytes: 0,
+      bytes_max: 20 * 2 ** 30,
+      blocks: { total: null, free: null, cached: 0, ...none },
+    },
+  ];
+  const titles = page.locator(".tier h3");
+  await eventually(() => titles.count(), 3);
+  assert.match(await titles.nth(0).innerText(), /^Hot memory: [\d,]+ blocks of 16 tokens$/);
+  assert.equal(await titles.nth(1).innerText(), "Cold memory: 2 blocks of 16 tokens, 1.0 MiB of 1.0 GiB");
+  assert.equal(
+    await titles.nth(2).innerText(),
+    "Drive: 0 blocks of 16 tokens, 0 B of 20.0 GiB; full: 10.0 MiB are free on the drive",
+  );
+  assert.equal(await page.locator(".tier table:visible").count(), 2, "there is nothing to tell of an empty drive");
+});
 
 dashboardTest("it does not ask while paused or hidden, and asks at once afterwards", {}, async (view, page) => {
   await page.getByRole("button", { name: "Pause" }).click();

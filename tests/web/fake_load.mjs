@@ -12,6 +12,7 @@ export class FakeLoad {
   nodes = [];
   blocksTotal = 2048;
   runningMax = 6;
+  tiersBelow = []; // Hot memory.
   usage = null; // Rows of /kvist/usage; null = this server keeps none.
   #numbers = 1;
   #nextStep = 0;
@@ -159,7 +160,7 @@ export class FakeLoad {
     const pinned = this.nodes.some((node) => node.retention?.class === "pinned") ? Math.min(30, cached) : 0;
     const blocks = { total: this.blocksTotal, cached, pinned, referenced: own + shared };
     blocks.free = blocks.total - blocks.cached - blocks.referenced;
-    return [{ name: "hot", blocks }];
+    return [{ name: "hot", blocks }, ...this.tiersBelow];
   }
 
   #state() {
@@ -253,7 +254,8 @@ export class FakeLoad {
               computed_by: "chatcmpl-000000000000000000c0ffee",
               ms_before: 12_300,
             },
-            { tokens: 64, copied: false, node: 6, from: "drive", computed_by: null, ms_before: null },
+            { tokens: 64, copied: false, node: 6, from: "drive", in_memory: true, computed_by: null, ms_before: 40_000 },
+            { tokens: 32, copied: false, node: 7, from: "cold_memory", in_memory: false, computed_by: null, ms_before: 3 },
             { tokens: 7, copied: true, node: 0, from: "hot", computed_by: null, ms_before: null },
           ],
           leader: { id: "chatcmpl-000000000000000000abcdef", tokens: 512, waited_ms: 33.5 },

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ago, duration, grouped, money, percent, plural } from "./format";
+import { ago, byteSize, duration, grouped, money, percent, plural } from "./format";
 
 test("durations keep three digits and a fitting unit", () => {
   const cases: [number, string][] = [
@@ -15,6 +15,18 @@ test("durations keep three digits and a fitting unit", () => {
     [50 * 3600_000, "2 days"],
   ];
   for (const [ms, text] of cases) assert.equal(duration(ms), text);
+});
+
+test("bytes are told in units of 1024", () => {
+  const cases: [number, string][] = [
+    [0, "0 B"],
+    [1023, "1023 B"],
+    [1536, "1.5 KiB"],
+    [2 ** 20 - 1, "1.0 MiB"],
+    [200 * 2 ** 30, "200 GiB"],
+    [2 ** 31, "2.0 GiB"],
+  ];
+  for (const [bytes, text] of cases) assert.equal(byteSize(bytes), text);
 });
 
 test("how long ago is told to the second", () => {

@@ -13,6 +13,18 @@ export function grouped(count: number): string {
   return String(Math.round(count)).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
+/** "17 B", "3.2 GiB": one decimal at most, in units of 1024. */
+export function byteSize(bytes: number): string {
+  if (bytes < 1024) return `${Math.round(bytes)} B`;
+  const units = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+  let value = bytes / 1024;
+  while (value >= 1023.95 && units.length > 1) {
+    value /= 1024;
+    units.shift();
+  }
+  return `${value < 99.95 ? value.toFixed(1) : value.toFixed(0)} ${units[0]}`;
+}
+
 export function describeTime(ms: number): string {
   return ms < 1000 ? `${Math.round(ms)} ms` : `${significant(ms / 1000)} s`;
 }

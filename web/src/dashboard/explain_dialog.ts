@@ -3,6 +3,7 @@
 import { ApiError } from "../api";
 import { byId, copyText, el } from "../dom";
 import { duration, grouped, plural } from "../format";
+import { tierPhrase } from "./tiers";
 import { describeRow, type RequestRow } from "./timeline";
 import { shortName } from "./timeline_view";
 import type { Choice, Explained } from "./wire";
@@ -96,13 +97,6 @@ function phases(all: [string, number][]): HTMLElement {
   );
 }
 
-/** As the server calls them: as people do. */
-const tierNames: Record<string, string> = {
-  cold_memory: "cold memory",
-  drive: "the drive",
-  cold_memory_and_drive: "cold memory and the drive",
-};
-
 function choiceList(choice: Choice): HTMLElement {
   const list = el("dl", { class: "facts" });
   const add = (name: string, ...lines: string[]) => {
@@ -114,12 +108,16 @@ function choiceList(choice: Choice): HTMLElement {
       "Reused",
       ...choice.reused.map((part) => {
         const copied = part.copied ? " (copied, part of a block)" : "";
+        const tokens = `${plural(part.tokens, "token")}${copied}`;
         if (part.tier !== "hot") {
-          return `${plural(part.tokens, "token")}${copied} from ${tierNames[part.tier] ?? part.tier}`;
+          const read = `read from ${tierPhrase(part.tier)}`;
+          return part.inMemory && part.msBefore !== null
+            ? `${tokens} in memory, ${read} ${duration(part.msBefore)} before`
+            : `${tokens} ${read}`;
         }
         const when = part.msBefore === null ? "still running then" : `${duration(part.msBefore)} before`;
         const from = part.from === null ? "an older request" : shortName(part.from);
-        return `${plural(part.tokens, "token")}${copied} computed by ${from}, ${when}`;
+        return `${tokens} computed by ${from}, ${when}`;
       }),
     );
   }

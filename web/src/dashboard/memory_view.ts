@@ -4,6 +4,7 @@ import { el } from "../dom";
 import { grouped, percent } from "../format";
 import { layoutMap, ownersOf, type Owner } from "./owners";
 import { paintBox, palette, sized, type Pattern } from "./paint";
+import { describeTier, tierName } from "./tiers";
 import { shortName } from "./timeline_view";
 import type { Memory } from "./wire";
 
@@ -26,6 +27,7 @@ interface TierElements {
   scale: HTMLElement;
   body: HTMLElement;
   title: HTMLElement;
+  owners: HTMLElement; // The table.
 }
 
 export class MemoryView {
@@ -58,8 +60,8 @@ export class MemoryView {
     for (const tier of this.memory.tiers) {
       const elements = this.tiers.get(tier.name) ?? this.make(tier.name);
       const owners = ownersOf(tier, this.memory, by);
-      const tokens = this.memory.blockTokens > 0 ? ` of ${this.memory.blockTokens} tokens` : "";
-      elements.title.textContent = `${tier.name} memory: ${grouped(tier.blocks.total)} blocks${tokens}`;
+      elements.title.textContent = describeTier(tier, this.memory.blockTokens);
+      elements.owners.hidden = owners.length === 0;
       drawMap(elements, owners, ink);
       elements.body.replaceChildren(...owners.map((owner) => rowOf(owner, tier.blocks.total)));
       for (const [i, swatch] of [...elements.body.querySelectorAll("canvas")].entries()) {
@@ -81,12 +83,12 @@ export class MemoryView {
     const table = el(
       "table",
       {},
-      el("caption", { class: "visually-hidden" }, `Blocks of ${name} memory by owner`),
+      el("caption", { class: "visually-hidden" }, `Blocks of ${tierName(name)} by owner`),
       el("thead", {}, head),
       body,
     );
     const root = el("div", { class: "tier" }, title, el("div", { class: "map-box" }, canvas, scale), table);
-    const elements = { root, canvas, scale, body, title };
+    const elements = { root, canvas, scale, body, title, owners: table };
     this.root.append(root);
     this.tiers.set(name, elements);
     return elements;
@@ -143,6 +145,6 @@ function drawMap({ canvas, scale }: TierElements, owners: Owner[], ink: Ink): vo
       paintBox(context, x, y, side - 1, side - 1, pattern, colour, mark);
     }
   });
-  const words = blocksPerCell === 1 ? "A square is a block." : `A square is ${grouped(blocksPerCell)} blocks.`;
+  const words = count === 0 ? "" : blocksPerCell === 1 ? "A square is a block." : `A square is ${grouped(blocksPerCell)} blocks.`;
   if (scale.textContent !== words) scale.textContent = words;
 }

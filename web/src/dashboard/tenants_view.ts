@@ -1,7 +1,7 @@
 // What each tenant used, and what that cost and earned where there are prices.
 
 import { byId, el } from "../dom";
-import { duration, grouped, money, percent } from "../format";
+import { byteSize, duration, grouped, money, percent } from "../format";
 import type { Usage } from "./wire";
 
 const kDayMs = 86_400_000;
@@ -9,8 +9,11 @@ const kDayMs = 86_400_000;
 interface Column {
   name: string;
   cell(row: Usage): string;
-  money?: boolean; // Left out where nobody has prices.
+  known?(row: Usage): boolean; // Left out where it is so of nobody.
 }
+
+const hasPrices = (row: Usage) => row.cost !== null;
+const byteHours = (byteSeconds: number) => (byteSeconds > 0 ? `${byteSize(byteSeconds / 3600)} h` : "–");
 
 const kColumns: Column[] = [
   { name: "Requests", cell: (row) => grouped(row.requests) },
@@ -18,9 +21,11 @@ const kColumns: Column[] = [
   { name: "cached", cell: (row) => (row.promptTokens > 0 ? percent(row.cachedTokens / row.promptTokens) : "–") },
   { name: "Output tokens", cell: (row) => grouped(row.generatedTokens) },
   { name: "Step time", cell: (row) => duration(row.stepSeconds * 1000) },
-  { name: "Cost", cell: (row) => money(row.cost, row.currency), money: true },
-  { name: "Revenue", cell: (row) => money(row.revenue, row.currency), money: true },
-  { name: "Margin", cell: (row) => (row.margin === null ? "–" : percent(row.margin)), money: true },
+  { name: "Cold memory", cell: (row) => byteHours(row.coldByteSeconds), known: (row) => row.coldByteSeconds > 0 },
+  { name: "Drive", cell: (row) => byteHours(row.driveByteSeconds), known: (row) => row.driveByteSeconds > 0 },
+  { name: "Cost", cell: (row) => money(row.cost, row.currency), known: hasPrices },
+  { name: "Revenue", cell: (row) => money(row.revenue, row.currency), known: hasPrices },
+  { name: "Margin", cell: (row) => (row.margin === null ? "–" : percent(row.margin)), known: hasPrices },
 ];
 
 export class TenantsView {
@@ -46,7 +51,7 @@ export class TenantsView {
   }
 
   show(rows: Usage[]): void {
-    const columns = kColumns.filter((column) => column.money !== true || rows.some((row) => row.cost !== null));
+    const columns = kColumns.filter(({ known }) => known === undefined || rows.some(known));
     this.head.replaceChildren(
       ...["Tenant", ...columns.map(({ name }) => name)].map((name) => el("th", { scope: "col" }, name)),
     );

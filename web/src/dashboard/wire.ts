@@ -29,6 +29,10 @@ export interface Blocks {
 
 export interface Tier {
   name: string;
+  state: string | null; // Of those below hot memory, as is what follows.
+  reason: string | null;
+  bytes: number;
+  bytesMax: number | null;
   blocks: Blocks;
 }
 
@@ -79,6 +83,10 @@ const tiersOf = (value: unknown): Tier[] =>
     const blocks = record(tier["blocks"]);
     return {
       name: text(tier["name"]) ?? "memory",
+      state: text(tier["state"]),
+      reason: text(tier["reason"]),
+      bytes: count(tier["bytes"]),
+      bytesMax: maybe(tier["bytes_max"]),
       blocks: {
         total: count(blocks["total"]),
         free: count(blocks["free"]),
@@ -239,6 +247,8 @@ export interface Usage {
   cachedTokens: number;
   generatedTokens: number;
   stepSeconds: number;
+  coldByteSeconds: number; // Held of cold memory,
+  driveByteSeconds: number; // and of the drive.
   currency: string | null;
   cost: number | null;
   revenue: number | null;
@@ -253,6 +263,8 @@ export function parseUsage(json: unknown): Usage[] {
     cachedTokens: count(row["cached_tokens"]),
     generatedTokens: count(row["generated_tokens"]),
     stepSeconds: count(row["step_seconds"]),
+    coldByteSeconds: count(record(row["kv_byte_seconds"])["cold_memory"]),
+    driveByteSeconds: count(record(row["kv_byte_seconds"])["drive"]),
     currency: text(row["currency"]),
     cost: maybe(row["cost"]),
     revenue: maybe(row["revenue"]),
@@ -263,8 +275,9 @@ export function parseUsage(json: unknown): Usage[] {
 export interface ReusedPart {
   tokens: number;
   copied: boolean;
-  /** Where it lay: "hot" when the request `from` had computed it, else the tier below that it came back from. */
+  /** Where it is from: "hot" when the request `from` had computed it, else the tier below that it came back from. */
   tier: string;
+  inMemory: boolean; // When the request came; else it was read from the tier for it.
   from: string | null;
   msBefore: number | null;
 }
@@ -312,6 +325,7 @@ export function parseExplained(json: unknown): Explained {
           tokens: count(part["tokens"]),
           copied: part["copied"] === true,
           tier: text(part["from"]) ?? "hot",
+          inMemory: part["in_memory"] === true,
           from: text(part["computed_by"]),
           msBefore: maybe(part["ms_before"]),
         })),
