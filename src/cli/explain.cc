@@ -12,6 +12,7 @@
 
 #include <boost/json.hpp>
 
+#include "base/counted.h"
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/http_get.h"
@@ -36,6 +37,12 @@ double NumberAt(const json::value& value, const char* path) {
 
 uint64_t CountAt(const json::value& value, const char* path) {
   return static_cast<uint64_t>(std::max(NumberAt(value, path), 0.0));
+}
+
+bool TruthAt(const json::value& value, const char* path) {
+  json::error_code error;
+  const json::value* found = value.find_pointer(path, error);
+  return found != nullptr && found->is_bool() && found->get_bool();
 }
 
 std::string TextAt(const json::value& value, const char* path, const char* otherwise = "") {
@@ -72,25 +79,34 @@ std::string PhasesText(const json::value& request) {
   return any ? text + "\n" : "";
 }
 
+/// As people call them; "" for what was computed.
+std::string_view TierName(std::string_view from) {
+  if (from == "drive") return "the drive";
+  if (from == "cold_memory") return "cold memory";
+  return from == "cold_memory_and_drive" ? "cold memory and the drive" : "";
+}
+
 std::string ReusedText(const json::value& choice) {
   std::string text;
   for (const json::value& part : ListAt(choice, "/reused_from")) {
     const json::object* object = part.if_object();
     if (object == nullptr) continue;
     const std::string from = TextAt(part, "/from");
-    const json::value* copied = object->if_contains("copied");
     const json::value* before = object->if_contains("ms_before");
-    const bool is_copied = copied != nullptr && copied->is_bool() && copied->get_bool();
     const bool is_done = before != nullptr && before->is_number();
-    const std::string origin =
-        from == "drive"         ? "from the drive"
-        : from == "cold_memory" ? "from cold memory"
-        : from == "cold_memory_and_drive"
-            ? "from cold memory and the drive"
-            : fmt::format("computed by {}, {}", TextAt(part, "/computed_by", "an older request"),
-                          is_done ? Duration(NumberAt(part, "/ms_before")) + " before" : "still running then");
-    text += fmt::format("  {} {} tokens{} {}\n", text.empty() ? "reused    " : "          ", CountAt(part, "/tokens"),
-                        is_copied ? " (copied, part of a block)" : "", origin);
+    const std::string when = is_done ? Duration(NumberAt(part, "/ms_before")) + " before" : "";
+    std::string origin;
+    if (const std::string_view tier = TierName(from); tier.empty()) {
+      origin = fmt::format("computed by {}, {}", TextAt(part, "/computed_by", "an older request"),
+                           is_done ? when : "still running then");
+    } else if (TruthAt(part, "/in_memory")) {
+      origin = fmt::format("in memory, read from {} {}", tier, when);
+    } else {
+      origin = fmt::format("read from {}", tier);
+    }
+    text += fmt::format("  {} {}{} {}\n", text.empty() ? "reused    " : "          ",
+                        Counted(CountAt(part, "/tokens"), "token"),
+                        TruthAt(part, "/copied") ? " (copied, part of a block)" : "", origin);
   }
   return text;
 }
@@ -101,33 +117,36 @@ std::string ChoiceText(const json::value& choice) {
                                  CountAt(choice, "/tokens/copied"), CountAt(choice, "/tokens/computed"),
                                  std::max<uint64_t>(CountAt(choice, "/tokens/output"), 1) - 1);
   if (const uint64_t dropped = CountAt(choice, "/tokens/dropped"); dropped > 0) {
-    text += fmt::format("  dropped    {} tokens were out of the view\n", dropped);
+    text += fmt::format("  dropped    {} out of the view\n", Counted(dropped, "token"));
   }
   text += ReusedText(choice);
   if (const uint64_t restored = CountAt(choice, "/restored/tokens"); restored > 0) {
-    text += fmt::format("  restored   {} of the reused tokens were read from below memory, in {}\n", restored,
+    text += fmt::format("  restored   {} of those reused, read from below memory in {}\n", Counted(restored, "token"),
                         Duration(NumberAt(choice, "/restored/waited_ms")));
   }
   if (CountAt(choice, "/leader/tokens") > 0) {
-    text += fmt::format("  waited     {} for {} to read {} tokens that both begin with\n",
-                        Duration(NumberAt(choice, "/leader/waited_ms")),
-                        TextAt(choice, "/leader/id", "another request"), CountAt(choice, "/leader/tokens"));
+    text += fmt::format(
+        "  waited     {} for {} to read {} that both begin with\n", Duration(NumberAt(choice, "/leader/waited_ms")),
+        TextAt(choice, "/leader/id", "another request"), Counted(CountAt(choice, "/leader/tokens"), "token"));
   }
   if (const uint64_t times = CountAt(choice, "/preemptions"); times > 0) {
-    text += fmt::format("  preempted  {} times for lack of memory; {} tokens were evicted and computed again\n", times,
-                        CountAt(choice, "/tokens/recomputed"));
+    text += fmt::format("  preempted  {} for lack of memory; {} evicted and computed again\n", Counted(times, "time"),
+                        Counted(CountAt(choice, "/tokens/recomputed"), "token"));
   }
-  text += fmt::format("  steps      {} in {}, with {:g} requests on average ({} at most) and {:g} tokens\n",
-                      CountAt(choice, "/steps/count"), Duration(NumberAt(choice, "/steps/time_ms")),
-                      NumberAt(choice, "/steps/requests_mean"), CountAt(choice, "/steps/requests_max"),
-                      NumberAt(choice, "/steps/tokens_mean"));
+  const auto mean = [&](const char* path, const char* noun) {
+    return fmt::format("{:g} {}{}", NumberAt(choice, path), noun, NumberAt(choice, path) == 1 ? "" : "s");
+  };
+  text +=
+      fmt::format("  steps      {} in {}, with {} on average ({} at most) and {}\n", CountAt(choice, "/steps/count"),
+                  Duration(NumberAt(choice, "/steps/time_ms")), mean("/steps/requests_mean", "request"),
+                  CountAt(choice, "/steps/requests_max"), mean("/steps/tokens_mean", "token"));
   return text;
 }
 
 std::string ReportText(const json::value& request) {
-  std::string text = fmt::format("{}: {}, {}, {} output tokens in {}\n", TextAt(request, "/id"),
-                                 TextAt(request, "/kind"), TextAt(request, "/finish_reason"),
-                                 CountAt(request, "/output_tokens"), Duration(NumberAt(request, "/total_ms")));
+  std::string text = fmt::format(
+      "{}: {}, {}, {} in {}\n", TextAt(request, "/id"), TextAt(request, "/kind"), TextAt(request, "/finish_reason"),
+      Counted(CountAt(request, "/output_tokens"), "output token"), Duration(NumberAt(request, "/total_ms")));
   if (const uint64_t status = CountAt(request, "/error_status"); status > 0) {
     text += fmt::format("  error      answered with {}\n", status);
   }

@@ -137,13 +137,16 @@ json::object RequestLog::ChoiceObject(const engine::RequestTrace& trace) const {
   uint32_t whole = 0, copied = 0;
   for (const kv::ReusedPart& part : trace.reused) {
     (part.copied ? copied : whole) += part.tokens;
-    const bool here = part.source == kv::BlockSource::kComputed;  // A tier does not know who computed it, and when.
+    const bool here = part.source == kv::BlockSource::kComputed;  // A tier does not know who computed it.
+    // What came back after the request had come was brought for it, or for others that wanted the same.
+    const bool in_memory = here || part.computed_at < trace.arrived_at;
     reused.push_back({{"tokens", part.tokens},
                       {"copied", part.copied},
                       {"node", part.node},
                       {"from", SourceName(part.source)},
+                      {"in_memory", in_memory},
                       {"computed_by", here ? NameOfLocked(part.computed_by) : nullptr},
-                      {"ms_before", here ? Between(part.computed_at, trace.began_at) : nullptr}});
+                      {"ms_before", Between(part.computed_at, trace.began_at)}});
   }
   json::value leader;
   if (trace.leader != RequestId{}) {

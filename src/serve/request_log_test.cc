@@ -73,6 +73,25 @@ TEST(RequestLog, PhasesAreThoseOfTheTraceAndAddUp) {
   EXPECT_DOUBLE_EQ(choice.at("steps").at("requests_mean").to_number<double>(), 2.5);
 }
 
+TEST(RequestLog, WhatCameBackLongAgoIsToldFromWhatWasReadForTheRequest) {
+  RequestLog log;
+  LoggedRequest entry = Entry("chatcmpl-b", 2);
+  std::shared_ptr<engine::RequestTrace> trace = Trace();
+  trace->reused = {{.tokens = 32, .source = kv::BlockSource::kDrive, .computed_at = TimeNs{5 * kMs}},
+                   {.tokens = 16, .source = kv::BlockSource::kColdMemory, .computed_at = TimeNs{24 * kMs}}};
+  entry.traces = {trace};
+  log.Add(entry);
+  const json::value body = json::parse(log.Body("chatcmpl-b", kAll).value());
+  const json::value &before = body.at("choices").at(0).at("reused_from").at(0),
+                    &now = body.at("choices").at(0).at("reused_from").at(1);
+  EXPECT_EQ(before.at("from").as_string(), "drive");
+  EXPECT_TRUE(before.at("in_memory").as_bool());
+  EXPECT_DOUBLE_EQ(before.at("ms_before").to_number<double>(), 20);
+  EXPECT_EQ(now.at("from").as_string(), "cold_memory");
+  EXPECT_FALSE(now.at("in_memory").as_bool());
+  EXPECT_DOUBLE_EQ(now.at("ms_before").to_number<double>(), 1);
+}
+
 TEST(RequestLog, WhatDidNotHappenIsNull) {
   RequestLog log;
   LoggedRequest entry = Entry("cmpl-x", 1);
