@@ -223,7 +223,11 @@ absl::StatusOr<std::vector<Setting>> ParseSettings(const CLI::App& command, std:
   const std::vector<std::string> keys = FlagsOf(command);
   for (const auto& [key, node] : *own) {
     Setting setting{.flag = std::string(key.str()), .values = {}, .place = PlaceOf(path, key.source())};
-    std::ranges::replace(setting.flag, '_', '-');
+    std::ranges::replace(setting.flag, '_', '-');  // As in Python's files; variables have no dashes either.
+    if (const auto before = std::ranges::find(settings, setting.flag, &Setting::flag); before != settings.end()) {
+      return absl::InvalidArgumentError(
+          Cat(setting.place, ": '", key.str(), "' is '", setting.flag, "', which is set already at ", before->place));
+    }
     if (std::ranges::find(keys, setting.flag) == keys.end()) {
       return absl::InvalidArgumentError(Cat(setting.place, ": '", command.get_name(), "' has no flag '--", setting.flag,
                                             "'", NearWord(setting.flag, keys)));

@@ -76,6 +76,12 @@ DiskSpeed::Row SpeedOf(const std::string& folder) {
   return speed.ok() ? speed->Best() : kSpeedGuess;
 }
 
+/// With the folder, where the error does not name it.
+absl::Status InFolder(const absl::Status& status, const std::string& folder) {
+  const bool named = std::string(status.message()).find(folder) != std::string::npos;
+  return named ? status : Annotate(status, folder);
+}
+
 absl::StatusOr<std::unique_ptr<kv::StoredBlocks>> OpenDrive(const TierOptions& options, uint64_t fingerprint,
                                                             const kv::PageLayout& layout, const kv::FrameArena& arena) {
   if (options.disk_bytes / arena.frame_bytes() < kBlocksMin) {
@@ -87,7 +93,7 @@ absl::StatusOr<std::unique_ptr<kv::StoredBlocks>> OpenDrive(const TierOptions& o
   const DiskSpeed::Row speed = SpeedOf(options.folder);
   absl::StatusOr<std::unique_ptr<Disk>> disk = OpenRealDisk(
       options.folder, {.create = !options.read_only, .depth_max = std::max(speed.depth, RealDiskOptions{}.depth_max)});
-  if (!disk.ok()) return Annotate(disk.status(), options.folder);
+  if (!disk.ok()) return disk.status();
   absl::StatusOr<std::unique_ptr<kv::BlockStore>> store = kv::BlockStore::Open(
       *std::move(disk), {.size_max = options.disk_bytes,
                          .read_bytes = std::max(speed.block_bytes, kv::BlockStoreOptions{}.read_bytes),
@@ -97,7 +103,7 @@ absl::StatusOr<std::unique_ptr<kv::StoredBlocks>> OpenDrive(const TierOptions& o
     return absl::UnavailableError(
         Cat(options.folder, ": another process writes to this store; --kv-disk-read-only reads what it has stored"));
   }
-  if (!store.ok()) return Annotate(store.status(), options.folder);
+  if (!store.ok()) return InFolder(store.status(), options.folder);
   return std::make_unique<kv::StoredBlocks>(
       *std::move(store), arena,
       kv::StoredBlocksOptions{.fingerprint = fingerprint,
@@ -119,7 +125,7 @@ absl::StatusOr<std::unique_ptr<kv::RamBlocks>> OpenColdMemory(const TierOptions&
 
 absl::StatusOr<uint64_t> ModelDigest(const GgufFile& file, const std::string& folder) {
   // The folder is made, and its rights are looked at, where everybody does it.
-  KVIST_RETURN_IF_ERROR(Annotate(OpenRealDisk(folder, {.create = true}).status(), folder));
+  KVIST_RETURN_IF_ERROR(OpenRealDisk(folder, {.create = true}).status());
   const std::string path = folder + "/models";
   const absl::StatusOr<std::string> text = ReadTextFile(path, kTextBytesMax);
   std::vector<std::pair<uint64_t, uint64_t>> known;

@@ -12,6 +12,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/check.h"
+#include "base/counted.h"
 #include "base/status.h"
 #include "serve/answer_format.h"
 
@@ -115,7 +116,8 @@ absl::Status Metering::TakeOver() {
     if (place.state != kFree) rows.push_back(RowOf(place, header.run, model, header.block_bytes));
   }
   if (rows.empty()) return absl::OkStatus();
-  spdlog::warn("usage: {} requests of a server that was killed are taken over", rows.size());
+  spdlog::warn("usage: {} of a server that was killed {} taken over", Counted(rows.size(), "request"),
+               rows.size() == 1 ? "is" : "are");
   return db_->Insert(rows);
 }
 

@@ -13,6 +13,8 @@ namespace kvist::serve {
 namespace {
 
 constexpr int kBusyMs = 5000;
+/// What errors say was not possible.
+constexpr char kSetUp[] = "it cannot be written to", kRows[] = "rows cannot be written";
 constexpr char kSchema[] = R"(
 CREATE TABLE IF NOT EXISTS requests (
   run INTEGER NOT NULL, id INTEGER NOT NULL, choice INTEGER NOT NULL, request TEXT NOT NULL, tenant TEXT NOT NULL,
@@ -98,20 +100,27 @@ struct UsageDb::Impl {
     const int code = sqlite3_errcode(db.get());
     const std::string message = Cat(path, ": ", what, ": ", sqlite3_errmsg(db.get()));
     if (code == SQLITE_FULL) return absl::ResourceExhaustedError(message);
-    if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT) return absl::InvalidArgumentError(message);
+    if (code == SQLITE_NOTADB) return NoUsageDb();
+    if (code == SQLITE_CORRUPT) return absl::InvalidArgumentError(message);
     return absl::UnavailableError(message);
   }
-  absl::Status Run(const char* sql) {
-    return sqlite3_exec(db.get(), sql, nullptr, nullptr, nullptr) == SQLITE_OK ? absl::OkStatus() : ErrorNow(sql);
+  absl::Status NoUsageDb() const { return absl::InvalidArgumentError(Cat(path, ": this is no usage database")); }
+  absl::Status Run(const char* sql, const char* what) {
+    return sqlite3_exec(db.get(), sql, nullptr, nullptr, nullptr) == SQLITE_OK ? absl::OkStatus() : ErrorNow(what);
   }
   absl::StatusOr<Statement> Prepare(const std::string& sql) {
     sqlite3_stmt* statement = nullptr;
     if (sqlite3_prepare_v2(db.get(), sql.c_str(), -1, &statement, nullptr) != SQLITE_OK) return ErrorNow("query");
     return Statement(statement);
   }
+  absl::StatusOr<bool> HasTable(const char* name) {
+    KVIST_ASSIGN_OR_RETURN(const Statement known,
+                           Prepare(Cat("SELECT 1 FROM sqlite_master WHERE name = '", name, "'")));
+    return sqlite3_step(known.get()) == SQLITE_ROW;
+  }
   absl::Status Step(sqlite3_stmt* statement) {
     const bool done = sqlite3_step(statement) == SQLITE_DONE;
-    const absl::Status status = done ? absl::OkStatus() : ErrorNow("a row cannot be written");
+    const absl::Status status = done ? absl::OkStatus() : ErrorNow(kRows);
     sqlite3_reset(statement);
     return status;
   }
@@ -148,6 +157,7 @@ struct UsageDb::Impl {
     return Step(insert_storage.get());
   }
   absl::Status Connect(int flags) {
+    if (!std::filesystem::is_regular_file(path)) return NoUsageDb();
     sqlite3* handle = nullptr;
     const int code = sqlite3_open_v2(path.c_str(), &handle, flags | SQLITE_OPEN_NOMUTEX, nullptr);
     db.reset(handle);
@@ -166,9 +176,9 @@ absl::StatusOr<std::unique_ptr<UsageDb>> UsageDb::Open(const std::string& path) 
   impl->path = path;
   KVIST_RETURN_IF_ERROR(impl->Connect(SQLITE_OPEN_READWRITE));
   // A commit is in the file system's hands then: it outlives the process, and all but the last ones a power cut.
-  KVIST_RETURN_IF_ERROR(impl->Run("PRAGMA journal_mode=WAL"));
-  KVIST_RETURN_IF_ERROR(impl->Run("PRAGMA synchronous=NORMAL"));
-  KVIST_RETURN_IF_ERROR(impl->Run(kSchema));
+  KVIST_RETURN_IF_ERROR(impl->Run("PRAGMA journal_mode=WAL", kSetUp));
+  KVIST_RETURN_IF_ERROR(impl->Run("PRAGMA synchronous=NORMAL", kSetUp));
+  KVIST_RETURN_IF_ERROR(impl->Run(kSchema, kSetUp));
   KVIST_ASSIGN_OR_RETURN(impl->insert, impl->Prepare(kInsert));
   KVIST_ASSIGN_OR_RETURN(impl->insert_storage, impl->Prepare(kInsertStorage));
   return std::unique_ptr<UsageDb>(new UsageDb(std::move(impl)));
@@ -179,21 +189,35 @@ absl::StatusOr<std::unique_ptr<UsageDb>> UsageDb::OpenToRead(const std::string& 
   auto impl = std::make_unique<Impl>();
   impl->path = path;
   KVIST_RETURN_IF_ERROR(impl->Connect(SQLITE_OPEN_READONLY));
-  // Files of before it was counted have no such table until a server writes to them.
-  KVIST_ASSIGN_OR_RETURN(const Impl::Statement known,
-                         impl->Prepare("SELECT 1 FROM sqlite_master WHERE name = 'storage'"));
-  impl->has_storage = sqlite3_step(known.get()) == SQLITE_ROW;
+  // Files of before storage was counted have no such table until a server writes to them.
+  KVIST_ASSIGN_OR_RETURN(const bool has_requests, impl->HasTable("requests"));
+  if (!has_requests) return impl->NoUsageDb();
+  KVIST_ASSIGN_OR_RETURN(impl->has_storage, impl->HasTable("storage"));
   return std::unique_ptr<UsageDb>(new UsageDb(std::move(impl)));
 }
 
 absl::Status UsageDb::Insert(std::span<const UsageRow> rows, std::span<const StorageRow> storage) {
-  KVIST_RETURN_IF_ERROR(impl_->Run("BEGIN IMMEDIATE"));
+  KVIST_RETURN_IF_ERROR(impl_->Run("BEGIN IMMEDIATE", kRows));
   absl::Status status;
   for (size_t i = 0; i < rows.size() && status.ok(); ++i) status = impl_->InsertRow(rows[i]);
   for (size_t i = 0; i < storage.size() && status.ok(); ++i) status = impl_->InsertRow(storage[i]);
-  if (status.ok()) status = impl_->Run("COMMIT");
-  if (!status.ok()) impl_->Run("ROLLBACK").IgnoreError();  // What went wrong first is what matters.
+  if (status.ok()) status = impl_->Run("COMMIT", kRows);
+  if (!status.ok()) impl_->Run("ROLLBACK", kRows).IgnoreError();  // What went wrong first is what matters.
   return status;
+}
+
+absl::StatusOr<std::vector<std::string>> UsageDb::Tenants() {
+  const std::string storage = impl_->has_storage ? " UNION SELECT tenant FROM storage" : "";
+  KVIST_ASSIGN_OR_RETURN(const Impl::Statement rows,
+                         impl_->Prepare(Cat("SELECT DISTINCT tenant FROM requests", storage, " ORDER BY 1")));
+  std::vector<std::string> names;
+  int code = SQLITE_ROW;
+  while ((code = sqlite3_step(rows.get())) == SQLITE_ROW) {
+    std::string name = TextOf(rows.get(), 0);
+    if (!name.empty()) names.push_back(std::move(name));
+  }
+  if (code != SQLITE_DONE) return impl_->ErrorNow("query");
+  return names;
 }
 
 absl::StatusOr<std::vector<UsageSum>> UsageDb::Sum(const UsageQuery& query) {

@@ -76,6 +76,9 @@ class UsageDb {
   /// rows outlive the process.
   absl::Status Insert(std::span<const UsageRow> rows, std::span<const StorageRow> storage = {});
 
+  /// Names of all that there is a row of, in order; nobody's rows left out.
+  absl::StatusOr<std::vector<std::string>> Tenants();
+
   /// In order of the groups.
   absl::StatusOr<std::vector<UsageSum>> Sum(const UsageQuery& query);
 
