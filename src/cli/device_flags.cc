@@ -17,7 +17,9 @@ namespace kvist::cli {
 void AddDeviceFlags(CLI::App& command, DeviceFlags& flags, const std::string& shape_flag) {
   command.add_option("--device", flags.device, "Emulated device: a name of devices/, or a file that ends in .toml");
   flags.shape_flag = shape_flag;
-  command.add_option(shape_flag, flags.shape,
+  // One name works everywhere, whatever a command prefers.
+  const std::string names = shape_flag == "--model-shape" ? shape_flag : Cat(shape_flag, ",--model-shape");
+  command.add_option(names, flags.shape,
                      "Model on that device, by the name of its shape, such as llama-3.1-8b, or a GGUF file");
   const auto numbers =
       CLI::IsMember(std::vector<std::string>(device::kNumberNames.begin(), device::kNumberNames.end()));

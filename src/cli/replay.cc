@@ -11,8 +11,10 @@
 #include <boost/json.hpp>
 
 #include "base/byte_size.h"
+#include "base/counted.h"
 #include "base/status.h"
 #include "cli/commands.h"
+#include "cli/model_flags.h"
 #include "cli/ranges.h"
 #include "cli/replay_device.h"
 #include "kv/kv_memory.h"
@@ -89,17 +91,20 @@ absl::Status Replay(const ReplayFlags& flags) {
     const double of_all = 100 * static_cast<double>(computed) / static_cast<double>(result.prompt_tokens);
     fmt::print("{:<38}{:>14}{:>9.1f} %\n", what, computed, of_all);
   };
-  fmt::print("{} requests, {} prompt tokens; {} blocks of {} tokens for a working set of {}\n", result.requests,
-             result.prompt_tokens, blocks, kv::kBlockTokens, result.distinct_blocks);
-  if (result.refused > 0)
-    fmt::print("{} more requests do not fit; they are in none of these figures\n", result.refused);
+  fmt::print("{}, {}; {} of {} tokens for a working set of {}\n", Counted(result.requests, "request"),
+             Counted(result.prompt_tokens, "prompt token"), Counted(blocks, "block"), kv::kBlockTokens,
+             FormatCount(result.distinct_blocks));
+  if (result.refused == 1) fmt::print("1 more request does not fit; it is in none of these figures\n");
+  if (result.refused > 1) {
+    fmt::print("{} more requests do not fit; they are in none of these figures\n", FormatCount(result.refused));
+  }
   fmt::print("\n");
   fmt::print("{:<38}{:>14}{:>11}\n", "prompt tokens computed", "tokens", "of all");
   line("with this memory", result.computed_tokens);
   line("if it knew the future", result.clairvoyant_computed_tokens);
   line("with room for everything", result.infinite_computed_tokens);
-  fmt::print("\n{} blocks evicted; {:.2f} % of the slots of a running request's frames are empty\n",
-             result.evicted_blocks, 100 * result.empty_share);
+  fmt::print("\n{} evicted; {:.2f} % of the slots of a running request's frames are empty\n",
+             Counted(result.evicted_blocks, "block"), 100 * result.empty_share);
   return absl::OkStatus();
 }
 
@@ -134,7 +139,8 @@ void PrintTiers(const std::vector<TierRow>& rows, uint64_t block_bytes, bool as_
       continue;
     }
     if (&row == &rows.front()) {
-      fmt::print("{} requests, {} blocks asked for, {} different ones\n\n", r.requests, r.asked, r.distinct);
+      fmt::print("{}, {} asked for, {} of them different\n\n", Counted(r.requests, "request"),
+                 Counted(r.asked, "block"), FormatCount(r.distinct));
       fmt::print("{:<12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>14}\n", "admission", "in memory", "on drive", "reuse",
                  "written", "saved", "a day");
     }
@@ -212,8 +218,7 @@ void AddReplay(CLI::App& app, int& exit_code) {
                                 : flags->tiers ? ReplayTiers(*flags)
                                                : Replay(*flags);
     if (!status.ok()) {
-      fmt::print(stderr, "kvist replay: {}\n", std::string(status.message()));
-      exit_code = 1;
+      exit_code = Report("replay", status);
     }
   });
 }

@@ -10,6 +10,7 @@
 #include <boost/json.hpp>
 
 #include "base/byte_size.h"
+#include "base/counted.h"
 #include "base/status.h"
 #include "cli/model_flags.h"
 #include "cli/model_path.h"
@@ -22,6 +23,9 @@
 
 namespace kvist::cli {
 namespace {
+
+/// Share of a trace's requests that may be refused without a word.
+constexpr double kRefusedNoted = 0.1;
 
 /// Shares of the device's busy time, joules and the like.
 boost::json::object TotalsJson(const lab::DeviceReplayResult& result) {
@@ -63,12 +67,13 @@ void PrintHost(const lab::DeviceReplayResult& result) {
   const lab::HostFigures& host = result.host;
   const auto link = [](std::string_view name, const cost::LinkUse& use) {
     const auto transfers = static_cast<double>(std::max<uint64_t>(use.transfers, 1));
-    fmt::print("  {}: {} transfers of {:.1f} MB, {:.1f} s in all; {:.2f} ms waited for the link each\n", name,
-               use.transfers, use.bytes / transfers * 1e-6, static_cast<double>(use.busy_ns) * 1e-9,
-               static_cast<double>(use.waited_ns) / transfers * 1e-6);
+    fmt::print("  {}: {} of {:.1f} MB, {:.1f} s in all; {:.2f} ms waited for the link each\n", name,
+               Counted(use.transfers, "transfer"), use.bytes / transfers * 1e-6,
+               static_cast<double>(use.busy_ns) * 1e-9, static_cast<double>(use.waited_ns) / transfers * 1e-6);
   };
-  fmt::print("memory of the host: {} prompts began with {} blocks from there; {} were sooner computed\n", host.restores,
-             host.restored_blocks, host.computed_instead);
+  fmt::print("memory of the host: {} began with {} from there; {} sooner computed\n", Counted(host.restores, "prompt"),
+             Counted(host.restored_blocks, "block"),
+             host.computed_instead == 1 ? "1 was" : FormatCount(host.computed_instead) + " were");
   link("to it", host.to_host);
   link("from it", host.to_device);
 }
@@ -108,8 +113,9 @@ void Print(const ReplayDeviceFlags& flags, const lab::DeviceReplayResult& result
     fmt::print("\n{} replicas, {}; busy for {:.1f} to {:.1f} s each. What follows is of all of them, KV blocks of each",
                flags.replicas, flags.route, least, most);
   }
-  fmt::print("\n{} steps, the device busy for {:.1f} s, {:.0f} kJ; {} KV blocks, {} preemptions\n", result.totals.steps,
-             cost.ns() * 1e-9, cost.joules * 1e-3, blocks, result.preemptions);
+  fmt::print("\n{}, the device busy for {:.1f} s, {:.0f} kJ; {}, {}\n", Counted(result.totals.steps, "step"),
+             cost.ns() * 1e-9, cost.joules * 1e-3, Counted(blocks, "KV block"),
+             Counted(result.preemptions, "preemption"));
   fmt::print(
       "of busy time: matmul {:.1f} %, attention {:.1f} %, experts {:.1f} %, other {:.1f} %, links {:.1f} %, "
       "host {:.1f} %\n",
@@ -118,13 +124,21 @@ void Print(const ReplayDeviceFlags& flags, const lab::DeviceReplayResult& result
   if (flags.HasHost()) PrintHost(result);
   if (const cost::ProfileUse& use = result.profile_use; use.outside > 0) {
     fmt::print(
-        "{} steps, {:.2f} %, lay outside of what the profile measured, the worst by a factor of {:.2f} ({}): beyond it "
+        "{}, {:.2f} %, lay outside of what the profile measured, the worst by a factor of {:.2f} ({}): beyond it "
         "times go on in proportion\n",
-        use.outside, 100 * static_cast<double>(use.outside) / static_cast<double>(use.steps), use.worst.factor,
-        use.worst.where);
+        Counted(use.outside, "step"), 100 * static_cast<double>(use.outside) / static_cast<double>(use.steps),
+        use.worst.factor, use.worst.where);
   }
   fmt::print(stderr, "{:.1f} s of the device in {:.2f} s: {:.0f} times real time\n", result.duration_s, wall_s,
              result.duration_s / wall_s);
+}
+
+/// Figures of few of many requests are easily taken for those of all.
+void NoteRefused(uint64_t answered, uint64_t refused) {
+  const double share = static_cast<double>(refused) / static_cast<double>(std::max<uint64_t>(answered + refused, 1));
+  if (share < kRefusedNoted) return;
+  fmt::print(stderr, "note: {:.0f} % of the requests, {} of {}, were not answered; latencies are those of the others\n",
+             100 * share, FormatCount(refused), FormatCount(answered + refused));
 }
 
 absl::StatusOr<lab::HostTierOptions> HostOf(const ReplayDeviceFlags& flags, const cost::StepModel& model) {
@@ -223,7 +237,9 @@ absl::Status ReplayDevice(const ReplayDeviceFlags& flags, const std::vector<std:
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
   Print(flags, result, blocks, wall.count(), json);
   KVIST_RETURN_IF_ERROR(FlushOutput());
-  if (std::ranges::any_of(result.records, &lab::LoadRecord::answered)) return absl::OkStatus();
+  const auto answered = static_cast<uint64_t>(std::ranges::count_if(result.records, &lab::LoadRecord::answered));
+  NoteRefused(answered, result.records.size() - answered);
+  if (answered > 0) return absl::OkStatus();
   return absl::UnavailableError(Cat("no request was answered", result.records.empty() || result.records[0].why.empty()
                                                                    ? ""
                                                                    : Cat(": ", result.records[0].why)));

@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <boost/json.hpp>
 
+#include "base/counted.h"
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/model_flags.h"
@@ -180,9 +181,9 @@ class Session {
 };
 
 void PrintSpeed(const Answer& answer) {
-  fmt::print(stderr, "prompt {} tokens ({} cached), {:.1f} tokens/s; answer {} tokens, {:.1f} tokens/s\n",
-             answer.usage.prompt_tokens, answer.usage.cached_tokens, answer.PromptTokensPerS(),
-             answer.usage.output_tokens, answer.TokensPerS());
+  fmt::print(stderr, "prompt {} ({} cached), {:.1f} tokens/s; answer {}, {:.1f} tokens/s\n",
+             Counted(answer.usage.prompt_tokens, "token"), answer.usage.cached_tokens, answer.PromptTokensPerS(),
+             Counted(answer.usage.output_tokens, "token"), answer.TokensPerS());
 }
 
 void PrintJson(const Answer& answer, const runtime::Runtime& runtime) {

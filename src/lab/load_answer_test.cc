@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/status.h"
 #include "lab/load_report.h"
 
 namespace kvist::lab {
@@ -89,6 +90,19 @@ TEST(LoadReportTest, FaultsAreCountedByKindAndWords) {
   ASSERT_EQ(faults.size(), 2u);
   EXPECT_EQ(faults[0].count, 3u);
   EXPECT_EQ(faults[1].why, "gone");
+}
+
+TEST(LoadReportTest, FaultsThatDifferByANumberAreOne) {
+  LoadReport report;
+  for (int i = 0; i < 100; ++i) {
+    report.result.records.push_back(
+        {.outcome = LoadOutcome::kRefused, .status = 400, .why = Cat(5000 + 900 * i, " tokens, not ", i)});
+  }
+  report.result.records.push_back({.outcome = LoadOutcome::kRefused, .status = 429, .why = "full"});
+  const std::string table = LoadTable(report);
+  EXPECT_NE(table.find("\n100 x refused (400), such as: 5000 tokens, not 0\n1 x refused (429): full\n"),
+            std::string::npos)
+      << table;
 }
 
 }  // namespace

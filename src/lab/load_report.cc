@@ -17,6 +17,20 @@ std::string Row(std::string_view name, const Distribution& seconds) {
                      seconds.p50 * 1e3, seconds.p90 * 1e3, seconds.p99 * 1e3, seconds.max * 1e3);
 }
 
+/// Messages that differ by numbers alone have one reason.
+std::string WithoutNumbers(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit) {
+      out += c;
+    } else if (!out.ends_with('#')) {
+      out += '#';
+    }
+  }
+  return out;
+}
+
 std::string TenantRows(const LoadReport& report) {
   if (report.tenants.size() < 2) return {};
   std::string out = fmt::format("\n{:<22}{:>10}{:>10}{:>10}{:>14}{:>14}\n", "tenant", "requests", "answered", "good %",
@@ -73,18 +87,23 @@ json::object FiguresJson(const LoadFigures& figures) {
 
 std::vector<LoadFault> FaultsOf(const LoadResult& result) {
   std::vector<LoadFault> faults;
+  std::vector<std::string> shapes;  // [faults]
   for (const LoadRecord& record : result.records) {
     if (record.answered() || record.outcome == LoadOutcome::kInterrupted) continue;
-    auto known = std::ranges::find_if(faults, [&](const LoadFault& fault) {
-      return fault.outcome == record.outcome && fault.status == record.status && fault.why == record.why;
-    });
-    constexpr size_t kKindsMax = 50;  // Messages may differ by a number in each.
-    if (known == faults.end() && faults.size() >= kKindsMax) known = faults.end() - 1;
-    if (known == faults.end()) {
-      faults.push_back({.outcome = record.outcome, .status = record.status, .why = record.why});
-      known = faults.end() - 1;
+    const std::string shape = WithoutNumbers(record.why);
+    size_t known = 0;
+    while (known < faults.size() && !(faults[known].outcome == record.outcome &&
+                                      faults[known].status == record.status && shapes[known] == shape)) {
+      ++known;
     }
-    ++known->count;
+    constexpr size_t kKindsMax = 50;  // Who answers may put anything into its messages.
+    if (known == kKindsMax) --known;
+    if (known == faults.size()) {
+      faults.push_back({.outcome = record.outcome, .status = record.status, .why = record.why});
+      shapes.push_back(shape);
+    }
+    ++faults[known].count;
+    faults[known].differ |= faults[known].why != record.why;
   }
   std::ranges::stable_sort(faults, std::ranges::greater{}, &LoadFault::count);
   return faults;
@@ -142,7 +161,10 @@ std::string LoadTable(const LoadReport& report) {
   out += TenantRows(report);
   for (const LoadFault& fault : FaultsOf(report.result)) {
     out += fmt::format("\n{} x {}{}{}{}", fault.count, LoadOutcomeName(fault.outcome),
-                       fault.status > 0 ? fmt::format(" ({})", fault.status) : "", fault.why.empty() ? "" : ": ",
+                       fault.status > 0 ? fmt::format(" ({})", fault.status) : "",
+                       fault.differ        ? ", such as: "
+                       : fault.why.empty() ? ""
+                                           : ": ",
                        fault.why);
   }
   if (!out.ends_with('\n')) out += '\n';

@@ -33,11 +33,12 @@ boost::json::object LoadJson(const LoadReport& report);
 /// Lines of text, at most 100 wide.
 std::string LoadTable(const LoadReport& report);
 
-/// What went wrong: kind, status and words, with how often, most frequent first.
+/// What went wrong: kind, status and words but for the numbers in them, with how often, most frequent first.
 struct LoadFault {
   LoadOutcome outcome;
   int status;
-  std::string why;
+  std::string why;      ///< Of the first.
+  bool differ = false;  ///< Others have other words.
   uint64_t count = 0;
 };
 std::vector<LoadFault> FaultsOf(const LoadResult& result);
