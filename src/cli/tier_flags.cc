@@ -1,18 +1,40 @@
 #include "cli/tier_flags.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
 #include <spdlog/spdlog.h>
 
 #include "base/byte_size.h"
+#include "base/counted.h"
 #include "base/status.h"
 #include "cli/ranges.h"
+#include "kv/tier/block_store.h"
 
 namespace kvist::cli {
+namespace {
+
+/// Says so where a store would like more than its drive has.
+void WarnOfSmallDrive(const kv::TierFigures& tier, const std::string& folder) {
+  std::error_code error;
+  const uint64_t free = std::filesystem::space(folder, error).available;
+  const uint64_t for_others = kv::BlockStoreOptions{}.free_bytes_min;
+  const uint64_t most = tier.bytes + (free - std::min(free, for_others));
+  if (error || tier.bytes_max <= most) return;
+  spdlog::warn(
+      "--kv-disk-size {}: the drive of {} has {} free, of which {} stay free for others: as it is, the store "
+      "takes {} at most",
+      FormatByteSize(tier.bytes_max), folder, FormatByteSize(free), FormatByteSize(for_others), FormatByteSize(most));
+}
+
+}  // namespace
 
 void AddTierFlags(CLI::App& command, TierFlags& flags) {
   command
       .add_option("--kv-cold-memory", flags.cold_memory,
                   "Memory, beside --kv-memory, for keys and values that had to leave that: they are copied back "
-                  "instead of computed (default: none)")
+                  "instead of computed; 0 = none, the default")
       ->check(ByteSize());
   command
       .add_option("--kv-cold-codec", flags.tiers.cold_codec,
@@ -55,13 +77,15 @@ absl::Status ResolveTiers(const TierFlags& flags, runtime::RuntimeOptions& optio
 void LogTiers(const runtime::Runtime& runtime, const runtime::TierOptions& options) {
   if (runtime.tiers.cold == nullptr) return;
   for (const kv::TierFigures& tier : runtime.engine->Stats().tier_figures) {
+    const std::string name = tier.name == kv::kColdMemoryTier ? "cold memory" : tier.name;
     const bool as_wished = tier.state == "writing" || (options.read_only && tier.state == "read-only");
-    spdlog::log(as_wished ? spdlog::level::info : spdlog::level::warn, "KV on {}: {} blocks{}, {} of {}, {}{}{}",
-                tier.name, FormatCount(tier.blocks), tier.name == "drive" ? Cat(" in ", options.folder) : "",
+    spdlog::log(as_wished ? spdlog::level::info : spdlog::level::warn, "KV on {}: {}{}, {} of {}, {}{}{}", name,
+                Counted(tier.blocks, "block"), tier.name == kv::kDriveTier ? Cat(" in ", options.folder) : "",
                 FormatByteSize(tier.bytes), FormatByteSize(tier.bytes_max), tier.state, tier.reason.empty() ? "" : ": ",
                 tier.reason);
+    if (tier.name == kv::kDriveTier && !options.read_only) WarnOfSmallDrive(tier, options.folder);
     if (!tier.lossless) {
-      spdlog::warn("KV on {} {}: answers may depend on where blocks come from", tier.name,
+      spdlog::warn("KV on {} {}: answers may depend on where blocks come from", name,
                    tier.codec == "none" ? std::string("has blocks that went through another codec")
                                         : Cat("is kept as ", tier.codec));
     }
