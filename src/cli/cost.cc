@@ -5,20 +5,23 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
 
+#include "base/byte_size.h"
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/model_flags.h"
+#include "cli/near_word.h"
 #include "lab/unit_economics.h"
 #include "serve/json_output.h"
 #include "serve/tenant_config.h"
@@ -26,8 +29,6 @@
 
 namespace kvist::cli {
 namespace {
-
-constexpr double kGiBHour = 1024.0 * 1024 * 1024 * 3600;
 
 struct CostFlags {
   std::string usage_db, prices, tenants, article, from, to, group_by = "tenant", tenant;
@@ -73,7 +74,16 @@ absl::Status PrintArticle(const CostFlags& flags) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<serve::PricesOf> PricesFrom(const CostFlags& flags) {
+/// An amount with the digits that small ones need: "12.30", "0.00042".
+std::string Amount(double amount) {
+  constexpr int kDigits = 3, kDigitsMax = 9;
+  const double size = std::abs(amount);
+  if (size == 0) return "0";
+  const int digits = size >= 1 ? 2 : kDigits - 1 - static_cast<int>(std::floor(std::log10(size)));
+  return fmt::format("{:.{}f}", amount, std::min(digits, kDigitsMax));
+}
+
+absl::StatusOr<serve::PricesOf> PricesFrom(const CostFlags& flags, const std::vector<serve::UsageGroup>& groups) {
   std::optional<serve::Prices> all;
   if (!flags.prices.empty()) {
     KVIST_ASSIGN_OR_RETURN(all, serve::ReadPriceFile(flags.prices));
@@ -85,55 +95,96 @@ absl::StatusOr<serve::PricesOf> PricesFrom(const CostFlags& flags) {
       if (tenant.prices) by_tenant[tenant.name] = *tenant.prices;
     }
   }
+  // A row of several tenants has a price where all have the same.
+  const bool of_one = !flags.tenant.empty() || std::ranges::find(groups, serve::UsageGroup::kTenant) != groups.end();
+  if (!of_one && !by_tenant.empty()) return serve::PricesOf();
   return [all, by_tenant](const std::string& tenant) -> std::optional<serve::Prices> {
     const auto it = by_tenant.find(tenant);
     return it == by_tenant.end() ? all : std::optional(it->second);
   };
 }
 
+/// A column of the table, by what is in it.
+struct Column {
+  const char* name;
+  std::function<std::string(const serve::UsageSum&)> cell;
+  bool always = true;  ///< Else it is left out where nobody has anything in it.
+};
+
+std::vector<Column> ColumnsOf(const serve::UsageQuery& query, const serve::PricesOf& prices) {
+  using serve::UsageGroup;
+  using serve::UsageSum;
+  const std::tuple<UsageGroup, const char*, std::string UsageSum::*> names[] = {
+      {UsageGroup::kTenant, "tenant", &UsageSum::tenant},
+      {UsageGroup::kDay, "day", &UsageSum::day},
+      {UsageGroup::kModel, "model", &UsageSum::model},
+      {UsageGroup::kRequest, "request", &UsageSum::request}};
+  std::vector<Column> columns;
+  for (const auto& [group, name, field] : names) {
+    if (std::ranges::find(query.group_by, group) == query.group_by.end()) continue;
+    columns.push_back({name, [field](const UsageSum& sum) { return (sum.*field).empty() ? "-" : sum.*field; }});
+  }
+  const auto count = [&](const char* name, uint64_t serve::UsageTotals::*field) {
+    columns.push_back({name, [field](const UsageSum& sum) { return std::to_string(sum.totals.*field); }});
+  };
+  count("requests", &serve::UsageTotals::requests);
+  count("prompt", &serve::UsageTotals::prompt_tokens);
+  count("cached", &serve::UsageTotals::cached_tokens);
+  count("generated", &serve::UsageTotals::generated_tokens);
+  columns.push_back({"step s", [](const UsageSum& sum) { return Amount(sum.totals.step_share_s); }});
+  const auto held = [&](const char* name, double serve::UsageTotals::*field) {
+    const auto cell = [field](const UsageSum& sum) {
+      constexpr double kHour = 3600;
+      return sum.totals.*field > 0 ? FormatByteSize(static_cast<uint64_t>(sum.totals.*field / kHour)) + " h" : "";
+    };
+    columns.push_back({name, cell, /*always=*/false});
+  };
+  held("hot memory", &serve::UsageTotals::kv_hot_byte_s);
+  held("cold memory", &serve::UsageTotals::kv_cold_byte_s);
+  held("drive", &serve::UsageTotals::kv_drive_byte_s);
+  const auto of_money = [&](const char* name, std::string (*text)(const serve::Money&, const UsageSum&)) {
+    const auto cell = [text, prices](const UsageSum& sum) {
+      const std::optional<serve::Money> known = serve::MoneyOf(sum, prices);
+      return known ? text(*known, sum) : "";
+    };
+    columns.push_back({name, cell, /*always=*/false});
+  };
+  of_money("cost",
+           [](const serve::Money& money, const UsageSum&) { return Amount(money.cost) + " " + money.currency; });
+  of_money("revenue", [](const serve::Money& money, const UsageSum&) { return Amount(money.revenue); });
+  of_money("margin", [](const serve::Money& money, const UsageSum&) -> std::string {
+    return std::isfinite(money.margin()) ? fmt::format("{:.1f}%", money.margin() * 100) : "no revenue";
+  });
+  of_money("cost/query", [](const serve::Money& money, const UsageSum& sum) -> std::string {
+    return sum.totals.requests == 0 ? "-" : Amount(money.cost / static_cast<double>(sum.totals.requests));
+  });
+  return columns;
+}
+
 lab::Table UsageTable(const serve::UsageQuery& query, const std::vector<serve::UsageSum>& sums,
                       const serve::PricesOf& prices) {
-  lab::Table table{.title = "Usage", .head = {}, .rows = {}};
-  const auto has = [&](serve::UsageGroup group) {
-    return std::ranges::find(query.group_by, group) != query.group_by.end();
-  };
-  const std::pair<serve::UsageGroup, std::pair<const char*, std::string serve::UsageSum::*>> names[] = {
-      {serve::UsageGroup::kTenant, {"tenant", &serve::UsageSum::tenant}},
-      {serve::UsageGroup::kDay, {"day", &serve::UsageSum::day}},
-      {serve::UsageGroup::kModel, {"model", &serve::UsageSum::model}},
-      {serve::UsageGroup::kRequest, {"request", &serve::UsageSum::request}}};
-  for (const auto& [group, name] : names) {
-    if (has(group)) table.head.emplace_back(name.first);
-  }
-  for (const char* column : {"requests", "prompt", "cached", "generated", "step s", "cold GiB h", "drive GiB h", "cost",
-                             "revenue", "margin", "cost/query"}) {
-    table.head.emplace_back(column);
-  }
-  for (const serve::UsageSum& sum : sums) {
+  lab::Table table{.title = "Usage", .head = {}, .rows = std::vector<lab::TableRow>(sums.size())};
+  for (const Column& column : ColumnsOf(query, prices)) {
     std::vector<std::string> cells;
-    for (const auto& [group, name] : names) {
-      if (has(group)) cells.push_back((sum.*name.second).empty() ? "-" : sum.*name.second);
-    }
-    const serve::UsageTotals& totals = sum.totals;
-    for (const uint64_t count :
-         {totals.requests, totals.prompt_tokens, totals.cached_tokens, totals.generated_tokens}) {
-      cells.push_back(std::to_string(count));
-    }
-    cells.push_back(fmt::format("{:.3f}", totals.step_share_s));
-    for (const double byte_s : {totals.kv_cold_byte_s, totals.kv_drive_byte_s}) {
-      cells.push_back(fmt::format("{:.3f}", byte_s / kGiBHour));
-    }
-    const std::optional<serve::Money> money = serve::MoneyOf(sum, prices);
-    if (money) {
-      cells.push_back(fmt::format("{:.6f} {}", money->cost, money->currency));
-      cells.push_back(fmt::format("{:.6f}", money->revenue));
-      cells.push_back(std::isfinite(money->margin()) ? fmt::format("{:.1f}%", money->margin() * 100) : "no revenue");
-      cells.push_back(totals.requests == 0 ? "-"
-                                           : fmt::format("{:.6f}", money->cost / static_cast<double>(totals.requests)));
-    }
-    table.rows.push_back({std::move(cells)});
+    for (const serve::UsageSum& sum : sums) cells.push_back(column.cell(sum));
+    const bool empty = std::ranges::all_of(cells, [](const std::string& cell) { return cell.empty(); });
+    if (empty && !column.always) continue;
+    table.head.emplace_back(column.name);
+    for (size_t i = 0; i < sums.size(); ++i) table.rows[i].cells.push_back(cells[i].empty() ? "-" : cells[i]);
   }
   return table;
+}
+
+/// Errors: NotFound where nobody of this name ever was.
+absl::Status CheckTenant(const CostFlags& flags, serve::UsageDb& db) {
+  KVIST_ASSIGN_OR_RETURN(std::vector<std::string> names, db.Tenants());
+  if (!flags.tenants.empty()) {
+    KVIST_ASSIGN_OR_RETURN(const std::vector<serve::TenantConfig> tenants, serve::ReadTenantsFile(flags.tenants));
+    for (const serve::TenantConfig& tenant : tenants) names.push_back(tenant.name);
+  }
+  if (std::ranges::find(names, flags.tenant) != names.end()) return absl::OkStatus();
+  return absl::NotFoundError(
+      Cat(flags.usage_db, ": there is no tenant '", flags.tenant, "'", NearWord(flags.tenant, names)));
 }
 
 /// @return whether a margin lies below the floor that was given
@@ -147,8 +198,9 @@ absl::StatusOr<bool> PrintUsage(const CostFlags& flags) {
   }
   KVIST_ASSIGN_OR_RETURN(query.group_by, serve::ParseGroups(flags.group_by));
   if (!flags.tenant.empty()) query.tenant = flags.tenant;
-  KVIST_ASSIGN_OR_RETURN(const serve::PricesOf prices, PricesFrom(flags));
+  KVIST_ASSIGN_OR_RETURN(const serve::PricesOf prices, PricesFrom(flags, query.group_by));
   KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<serve::UsageDb> db, serve::UsageDb::OpenToRead(flags.usage_db));
+  if (query.tenant) KVIST_RETURN_IF_ERROR(CheckTenant(flags, *db));
   KVIST_ASSIGN_OR_RETURN(std::vector<serve::UsageSum> sums, db->Sum(query));
   for (serve::UsageSum& sum : sums) {
     if (query.tenant) sum.tenant = *query.tenant;

@@ -1,6 +1,7 @@
 /// @file
 /// `kvist store ls|stats|verify|gc|purge|bench DIR`: the KV blocks that a server keeps on a drive.
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <map>
@@ -11,9 +12,11 @@
 #include <boost/json.hpp>
 
 #include "base/byte_size.h"
+#include "base/counted.h"
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/model_flags.h"
+#include "cli/near_word.h"
 #include "cli/progress.h"
 #include "cli/ranges.h"
 #include "kv/tier/block_store.h"
@@ -22,7 +25,9 @@
 #include "platform/partial_file.h"
 #include "platform/real_disk.h"
 #include "serve/json_output.h"
+#include "serve/tenant_config.h"
 #include "serve/tenants.h"
+#include "serve/usage_db.h"
 
 namespace kvist::cli {
 namespace {
@@ -33,6 +38,7 @@ struct StoreFlags {
   std::string folder;
   bool json = false;
   std::string size;                                  ///< gc
+  std::string tenants, usage_db;                     ///< ls, stats, purge: where tenants' names are found.
   std::string tenant, cache_namespace, fingerprint;  ///< purge
   bool all = false;                                  ///< purge
   std::string bytes = "2GiB", block = "512KiB";      ///< bench
@@ -59,41 +65,75 @@ absl::StatusOr<std::unique_ptr<kv::BlockStore>> OpenStore(const StoreFlags& flag
   return writing;
 }
 
+/// Names of tenants by what blocks say whose they are by.
+using TenantNames = std::map<uint32_t, std::string>;
+
+/// Of all that the files know. Errors: those of the files.
+absl::StatusOr<TenantNames> NamesFrom(const StoreFlags& flags) {
+  TenantNames names;
+  const auto add = [&](const std::string& name) { names[serve::TenantKey(name)] = name; };
+  add(std::string(serve::kDefaultTenant));
+  if (!flags.tenants.empty()) {
+    KVIST_ASSIGN_OR_RETURN(const std::vector<serve::TenantConfig> tenants, serve::ReadTenantsFile(flags.tenants));
+    for (const serve::TenantConfig& tenant : tenants) add(tenant.name);
+  }
+  if (!flags.usage_db.empty()) {
+    KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<serve::UsageDb> db, serve::UsageDb::OpenToRead(flags.usage_db));
+    KVIST_ASSIGN_OR_RETURN(const std::vector<std::string> tenants, db->Tenants());
+    for (const std::string& tenant : tenants) add(tenant);
+  }
+  return names;
+}
+
+/// The name, else the number.
+std::string TenantText(const TenantNames& names, uint32_t key) {
+  const auto it = names.find(key);
+  return it == names.end() ? std::to_string(key) : it->second;
+}
+
+void AddTenant(const TenantNames& names, uint32_t key, json::object& out) {
+  out["tenant"] = key;
+  if (const auto it = names.find(key); it != names.end()) out["tenant_name"] = it->second;
+}
+
 std::string IdText(const kv::ContentId& id) {
   return fmt::format("{:016x}{:016x}", id.high, id.low);
 }
 
-json::object BlockJson(const kv::BlockStore::Listed& block) {
+json::object BlockJson(const kv::BlockStore::Listed& block, const TenantNames& names) {
   const kv::BlockFacts& facts = block.facts;
-  return {{"id", IdText(facts.id)},
-          {"parent", IdText(facts.parent)},
-          {"tenant", facts.origin.tenant.value},
-          {"namespace", fmt::format("{:016x}", facts.origin.cache_namespace)},
-          {"fingerprint", fmt::format("{:016x}", facts.origin.fingerprint)},
-          {"codec", std::string(KvTypeName(facts.origin.codec))},
-          {"tokens", facts.tokens},
-          {"bytes", facts.payload_bytes},
-          {"generation", facts.generation},
-          {"segment", block.at.segment.value},
-          {"offset", block.at.offset}};
+  json::object out = {{"id", IdText(facts.id)},
+                      {"parent", IdText(facts.parent)},
+                      {"namespace", fmt::format("{:016x}", facts.origin.cache_namespace)},
+                      {"fingerprint", fmt::format("{:016x}", facts.origin.fingerprint)},
+                      {"codec", std::string(KvTypeName(facts.origin.codec))},
+                      {"tokens", facts.tokens},
+                      {"bytes", facts.payload_bytes},
+                      {"generation", facts.generation},
+                      {"segment", block.at.segment.value},
+                      {"offset", block.at.offset}};
+  AddTenant(names, facts.origin.tenant.value, out);
+  return out;
 }
 
 absl::Status List(const StoreFlags& flags) {
+  KVIST_ASSIGN_OR_RETURN(const TenantNames names, NamesFrom(flags));
   KVIST_ASSIGN_OR_RETURN(const auto store, OpenStore(flags, true));
   for (const kv::BlockStore::Listed& block : store->List()) {
     const kv::BlockFacts& facts = block.facts;
     if (flags.json) {
-      fmt::print("{}\n", serve::JsonText(BlockJson(block)));
+      fmt::print("{}\n", serve::JsonText(BlockJson(block, names)));
     } else {
       fmt::print("{} tenant {} model {:016x} {:>2} tokens {:>10} bytes  {} at {}\n", IdText(facts.id),
-                 facts.origin.tenant.value, facts.origin.fingerprint, facts.tokens, facts.payload_bytes,
-                 kv::SegmentName(block.at.segment.value), block.at.offset);
+                 TenantText(names, facts.origin.tenant.value), facts.origin.fingerprint, facts.tokens,
+                 facts.payload_bytes, kv::SegmentName(block.at.segment.value), block.at.offset);
     }
   }
   return FlushOutput();
 }
 
 absl::Status Stats(const StoreFlags& flags) {
+  KVIST_ASSIGN_OR_RETURN(const TenantNames names, NamesFrom(flags));
   KVIST_ASSIGN_OR_RETURN(const auto store, OpenStore(flags, true));
   KVIST_ASSIGN_OR_RETURN(const std::unique_ptr<Disk> disk, OpenRealDisk(flags.folder));
   const kv::StoreFigures figures = store->Figures();
@@ -110,10 +150,10 @@ absl::Status Stats(const StoreFlags& flags) {
   if (flags.json) {
     json::array list;
     for (const auto& [key, part] : parts) {
-      list.push_back(json::object{{"fingerprint", fmt::format("{:016x}", key.first)},
-                                  {"tenant", key.second},
-                                  {"blocks", part.blocks},
-                                  {"bytes", part.bytes}});
+      json::object one = {
+          {"fingerprint", fmt::format("{:016x}", key.first)}, {"blocks", part.blocks}, {"bytes", part.bytes}};
+      AddTenant(names, key.second, one);
+      list.push_back(std::move(one));
     }
     const json::object out = {{"blocks", figures.blocks},
                               {"payload_bytes", figures.payload_bytes},
@@ -131,14 +171,16 @@ absl::Status Stats(const StoreFlags& flags) {
     fmt::print("{}\n", serve::JsonText(out));
     return FlushOutput();
   }
-  fmt::print("{} blocks, {} of keys and values, in {} segments of {}; files {}, index {} of memory{}\n",
-             FormatCount(figures.blocks), FormatByteSize(figures.payload_bytes), figures.segments,
-             FormatByteSize(figures.segment_bytes), FormatByteSize(figures.used_bytes),
-             FormatByteSize(figures.index_bytes), in_use ? "; a server writes to it" : "");
-  if (figures.totals.damaged_pages > 0) fmt::print("{} damaged pages\n", figures.totals.damaged_pages);
+  fmt::print("{}, {} of keys and values, in {} of {}; files {}, index {} of memory{}\n",
+             Counted(figures.blocks, "block"), FormatByteSize(figures.payload_bytes),
+             Counted(figures.segments, "segment"), FormatByteSize(figures.segment_bytes),
+             FormatByteSize(figures.used_bytes), FormatByteSize(figures.index_bytes),
+             in_use ? "; a server writes to it" : "");
+  if (const uint64_t pages = figures.totals.damaged_pages; pages > 0)
+    fmt::print("{}\n", Counted(pages, "damaged page"));
   for (const auto& [key, part] : parts) {
-    fmt::print("model {:016x} tenant {}: {} blocks, {}\n", key.first, key.second, FormatCount(part.blocks),
-               FormatByteSize(part.bytes));
+    fmt::print("model {:016x} tenant {}: {}, {}\n", key.first, TenantText(names, key.second),
+               Counted(part.blocks, "block"), FormatByteSize(part.bytes));
   }
   return FlushOutput();
 }
@@ -185,10 +227,12 @@ absl::Status Verify(const StoreFlags& flags) {
                               {"damaged_pages", totals.damaged_pages}};
     fmt::print("{}\n", serve::JsonText(out));
   } else {
-    fmt::print("{} blocks, {}: {} damaged\n", FormatCount(blocks.size()), FormatByteSize(total), damaged);
+    fmt::print("{}, {}: {} damaged\n", Counted(blocks.size(), "block"), FormatByteSize(total), damaged);
   }
   KVIST_RETURN_IF_ERROR(FlushOutput());
-  return damaged == 0 ? absl::OkStatus() : absl::DataLossError(Cat(damaged, " blocks are damaged"));
+  return damaged == 0
+             ? absl::OkStatus()
+             : absl::DataLossError(Cat(Counted(damaged, "block"), damaged == 1 ? " is damaged" : " are damaged"));
 }
 
 absl::Status Collect(const StoreFlags& flags) {
@@ -211,9 +255,9 @@ absl::Status Collect(const StoreFlags& flags) {
                               {"written_bytes", now.totals.drive_written_bytes}};
     fmt::print("{}\n", serve::JsonText(out));
   } else {
-    fmt::print("{} in {} segments before, {} in {} now; {} blocks given up, {} written\n",
-               FormatByteSize(old.used_bytes), old.segments, FormatByteSize(now.used_bytes), now.segments,
-               old.blocks - now.blocks, FormatByteSize(now.totals.drive_written_bytes));
+    fmt::print("{} in {} before, {} in {} now; {} given up, {} written\n", FormatByteSize(old.used_bytes),
+               Counted(old.segments, "segment"), FormatByteSize(now.used_bytes), now.segments,
+               Counted(old.blocks - now.blocks, "block"), FormatByteSize(now.totals.drive_written_bytes));
   }
   return FlushOutput();
 }
@@ -231,6 +275,7 @@ absl::StatusOr<std::optional<T>> ParseNumber(const std::string& text, const char
 }
 
 absl::Status Purge(const StoreFlags& flags) {
+  KVIST_ASSIGN_OR_RETURN(const TenantNames names, NamesFrom(flags));
   kv::PurgeFilter filter;
   if (!flags.tenant.empty()) {
     const absl::StatusOr<std::optional<uint32_t>> number = ParseNumber<uint32_t>(flags.tenant, "--tenant", 10);
@@ -243,11 +288,23 @@ absl::Status Purge(const StoreFlags& flags) {
     return absl::InvalidArgumentError("say whose blocks: --tenant, --namespace, --model; or --all");
   }
   KVIST_ASSIGN_OR_RETURN(const auto store, OpenStore(flags, false));
+  const auto is_tenants = [&](const kv::BlockStore::Listed& block) {
+    return block.facts.origin.tenant == filter.tenant;
+  };
+  const bool known =
+      !filter.tenant || names.contains(filter.tenant->value) || std::ranges::any_of(store->List(), is_tenants);
   KVIST_ASSIGN_OR_RETURN(const uint64_t purged, store->Purge(filter));
+  if (!known) {  // A slip of the pen must not look like work that is done.
+    std::vector<std::string> others;
+    for (const auto& [key, name] : names) others.push_back(name);
+    return absl::NotFoundError(Cat(flags.folder, ": no block here is of a tenant '", flags.tenant, "'",
+                                   NearWord(flags.tenant, others), "; kvist store stats shows whose blocks there are"));
+  }
   if (flags.json) {
     fmt::print("{}\n", serve::JsonText(json::object{{"purged", purged}, {"blocks", store->Figures().blocks}}));
   } else {
-    fmt::print("{} blocks removed, {} are left\n", FormatCount(purged), FormatCount(store->Figures().blocks));
+    const uint64_t left = store->Figures().blocks;
+    fmt::print("{} removed, {} {} left\n", Counted(purged, "block"), FormatCount(left), left == 1 ? "is" : "are");
   }
   return FlushOutput();
 }
@@ -284,8 +341,8 @@ absl::Status Bench(const StoreFlags& flags) {
       result.engine, result.direct ? ", direct" : ", through the page cache", rate(result.drive_read_bytes_per_s),
       result.drive_depth, FormatByteSize(result.drive_request_bytes), rate(result.store_read_bytes_per_s),
       100 * result.share, result.cores, rate(result.grouped_read_bytes_per_s), result.first_group_ms);
-  fmt::print("written at {}; {} blocks found in {:.1f} ms; index {} for {} stored\n", rate(result.write_bytes_per_s),
-             FormatCount(result.blocks), result.open_ms, FormatByteSize(result.index_bytes),
+  fmt::print("written at {}; {} found in {:.1f} ms; index {} for {} stored\n", rate(result.write_bytes_per_s),
+             Counted(result.blocks, "block"), result.open_ms, FormatByteSize(result.index_bytes),
              FormatByteSize(result.stored_bytes));
   return FlushOutput();
 }
@@ -332,13 +389,18 @@ void AddStore(CLI::App& app, int& exit_code) {
     });
     return command;
   };
-  add("ls", "Every block: id, tenant, model, tokens, bytes, place", List);
-  add("stats", "What is stored, by model and tenant", Stats);
+  const auto add_names = [&](CLI::App* command) {
+    command->add_option("--tenants", flags->tenants, "TOML file of tenants, for their names: blocks have numbers");
+    command->add_option("--usage-db", flags->usage_db, "Usage database of a server, for names of all that used it");
+  };
+  add_names(add("ls", "Every block: id, tenant, model, tokens, bytes, place", List));
+  add_names(add("stats", "What is stored, by model and tenant", Stats));
   add("verify", "Reads every block and checks it; exit code 1 when one is damaged", Verify);
   add("gc", "Puts half-empty segments together; no server may be writing", Collect)
       ->add_option("--size", flags->size, "Gives segments up until the store is no larger, such as 10GiB")
       ->check(ByteSize());
   CLI::App* purge = add("purge", "Removes blocks for good; no server may be writing", Purge);
+  add_names(purge);
   purge->add_option("--tenant", flags->tenant, "Of this tenant: its name, or its number as ls shows it");
   purge->add_option("--namespace", flags->cache_namespace, "Of this namespace (hexadecimal)");
   purge->add_option("--model", flags->fingerprint, "Of the model with this fingerprint (hexadecimal)");

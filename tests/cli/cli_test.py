@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -166,9 +167,15 @@ class WhichCommand(CliTest):
         self.assertEqual(run.returncode, 1)
         self.assertIn(f"damaged: {blocks[7]['id']}", run.stdout)
         self.fails(1, self.kvist("store", "purge", store), "say whose blocks")
-        for tenant in "5", "acme":
-            purge = self.json_lines(self.kvist("store", "purge", store, "--tenant", tenant, "--json"))[0]
-            self.assertEqual(purge, {"purged": 0, "blocks": 104})
+        tenants = self.folder / "tenants.toml"
+        tenants.write_text('[[tenant]]\nname = "acme"\nkeys = ["key-of-acme"]\n')
+        for tenant in "5", "acmy":
+            run = self.kvist("store", "purge", store, "--tenant", tenant, "--tenants", tenants, "--json")
+            self.fails(1, run, f"{store}: no block here is of a tenant '{tenant}'")
+            self.assertEqual("did you mean 'acme'" in run.stderr, tenant == "acmy")
+        self.fails(1, self.kvist("store", "purge", store, "--tenant", "acme"), "of a tenant 'acme'")
+        purge = self.json_lines(self.kvist("store", "purge", store, "--tenant", "acme", "--tenants", tenants, "--json"))[0]
+        self.assertEqual(purge, {"purged": 0, "blocks": 104})
         self.assertEqual(self.kvist("store", "gc", store).returncode, 0)
         with open(store / "lock", "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -244,6 +251,26 @@ class Values(CliTest):
         self.fails(1, self.kvist("serve", MODEL, "--port", "0", "--host", ""), "--host is empty")
 
 
+class Cost(CliTest):
+    def test_a_file_that_is_no_usage_database_is_told(self):
+        for path in self.text, "/dev/null", self.folder:
+            self.fails(1, self.kvist("cost", "--usage-db", path), f"kvist cost: {path}: this is no usage database\n")
+        other = self.folder / "other.db"
+        with sqlite3.connect(other) as db:
+            db.execute("CREATE TABLE t (a)")
+        self.fails(1, self.kvist("cost", "--usage-db", other), f"{other}: this is no usage database")
+        text = self.folder / "text.db"
+        shutil.copy(self.text, text)
+        text.chmod(0o600)
+        run = self.kvist("serve", MODEL, "--port", "0", "--usage-db", text)
+        self.fails(1, run, f"kvist serve: {text}: this is no usage database\n")
+        self.assertNotIn("PRAGMA", run.stderr)
+
+    def test_paths_are_named_once(self):
+        run = self.kvist("serve", MODEL, "--port", "0", "--kv-disk", self.text)
+        self.fails(1, run, f"kvist serve: {self.text}: Not a directory\n")
+
+
 class Settings(CliTest):
     """Flags from kvist.toml and the environment."""
 
@@ -277,6 +304,7 @@ class Settings(CliTest):
             ("[srve]\n", ":1:2: ", "did you mean 'serve'"),
             ("port = 1\n", ":1:1: ", "[serve]"),
             ("[serve]\nport = 99999\n", ":2:1: ", "99999"),
+            ("[serve]\nkv_disk = '/x'\nkv-disk = '/y'\n", ":2:1: 'kv_disk' is 'kv-disk', which is set already at ", "bad.toml:3:1"),
             ("[serve]\n\n  port = {a = 1}\n", ":3:3: ", "must be a whole number"),
             ("[serve]\nport = '8080'\n", ":2:1: ", "'port' must be a whole number"),
             ("[serve]\nport = 8080.0\n", ":2:1: ", "'port' must be a whole number"),
@@ -353,6 +381,14 @@ class Settings(CliTest):
         azure = self.write("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n", "azure.csv")
         self.fails(1, self.kvist("replay", "--trace", azure), "give --device")
         self.fails(1, self.kvist("replay", "--trace", azure, "--device", "h100"), "--device needs --model with")
+        self.fails(2, self.kvist("replay", "--trace", azure, "--model-shape", "llama-3.1-8b"), "--model needs --device")
+        lines = "".join(f"2023-11-16 18:17:{i:02}.0000000,{100_000 if i else 100},10\n" for i in range(40))
+        long = self.write("TIMESTAMP,ContextTokens,GeneratedTokens\n" + lines, "long.csv")
+        run = self.kvist("replay", "--trace", long, "--device", "h100", "--model-shape", "llama-3.1-8b", "--blocks", "1000")
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(run.stdout.count(" x refused"), 1, run.stdout)
+        self.assertIn("39 x refused", run.stdout)
+        self.assertIn("note: 98 % of the requests, 39 of 40, were not answered", run.stderr)
         empty = self.write("TIMESTAMP,ContextTokens,GeneratedTokens\n", "empty.csv")
         self.fails(1, self.kvist("replay", "--trace", empty, "--device", "h100", "--model", "llama-3.1-8b"), "no request in it")
 

@@ -71,6 +71,8 @@ class TiersTest(unittest.TestCase):
 
     def test_a_restart_reads_what_was_computed(self):
         process, url = self.start()
+        drive = self.state(url)["tiers"][1]
+        self.assertEqual((drive["blocks"]["total"], drive["blocks"]["cached"], drive["bytes_max"]), (None, 0, 2**28))
         first, cached = complete(url, text(1))
         self.assertEqual(cached, 0)
         self.stop(process)
@@ -126,6 +128,33 @@ class TiersTest(unittest.TestCase):
         again, cached = complete(url, text(20))
         self.assertEqual(again, first)
         self.assertGreater(cached, 200)
+
+    def test_a_store_larger_than_its_drive_is_warned_of(self):
+        for size, warned in ("256MiB", False), ("4096TiB", True):
+            with self.subTest(size), open(self.folder.parent / "log", "w+") as log:
+                process, url = server.start(KVIST, "--kv-memory", "8MiB", "--kv-disk", self.folder, "--kv-disk-size", size, stderr=log)
+                self.addCleanup(self.end, process)
+                self.stop(process)
+                log.seek(0)
+                lines = [line for line in log if "--kv-disk-size" in line]
+                self.assertEqual(len(lines), warned, lines)
+        self.assertRegex(lines[0], rf"warn.* --kv-disk-size 4.0 PiB: the drive of {self.folder} has .* free, of which 1.0 GiB stay free for others")
+
+    def test_what_came_back_long_ago_is_told_from_what_is_read(self):
+        process, url = self.start("--kv-admission", "through")
+        complete(url, text(30))
+        self.stop(process)
+        process, url = self.start()
+        complete(url, text(30))
+
+        def explain():
+            run = subprocess.run([KVIST, "explain", "--url", url], capture_output=True, text=True, timeout=60)
+            return run.stdout
+
+        self.assertRegex(explain(), r"reused +\d+ tokens read from the drive\n")
+        time.sleep(0.3)
+        complete(url, text(30))
+        self.assertRegex(explain(), r"reused +\d+ tokens in memory, read from the drive [\d.]+ m?s before\n")
 
     def test_a_second_server_is_refused_or_only_reads(self):
         process, url = self.start("--kv-admission", "through")
@@ -189,6 +218,10 @@ class TiersTest(unittest.TestCase):
         self.assertGreater(held["cold_memory"], 2**20)
         self.assertGreater(held["drive"], 2**20)
         self.assertLess(held["drive"], stats["record_bytes"] * seconds)
+        names = json.loads(subprocess.run([KVIST, "store", "stats", self.folder, "--usage-db", usage, "--json"], capture_output=True, text=True, timeout=60).stdout)
+        self.assertEqual({part["tenant_name"] for part in names["parts"]}, {"default"})
+        listed = subprocess.run([KVIST, "store", "ls", self.folder], capture_output=True, text=True, timeout=60).stdout
+        self.assertIn(" tenant default ", listed)
         self.assertAlmostEqual(row["cost"] * 2**30 / 1000, held["cold_memory"] + 2 * held["drive"], delta=row["cost"] * 2**30 / 1000 * 1e-6)
 
     def test_a_drive_that_takes_no_more_is_told_once_and_answers_go_on(self):

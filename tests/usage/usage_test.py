@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -128,7 +129,23 @@ class UsageTest(unittest.TestCase):
         self.assertAlmostEqual(row["cost"], row["step_seconds"], places=6)
         self.assertEqual(run("--min-margin", "0.1").returncode, 0)
         self.assertEqual(run("--min-margin", "1").returncode, 1)
-        self.assertIn("margin", run().stdout)
+        title, _, head, cells = run().stdout.splitlines()[:4]
+        columns = "tenant requests prompt cached generated step_s hot_memory cost revenue margin cost/query".split()
+        self.assertEqual([name.strip().replace(" ", "_") for name in re.split("  +", head)], columns)
+        values = dict(zip(columns, re.split("  +", cells)))
+        self.assertEqual((values["tenant"], values["generated"], values["revenue"]), ("-", "50", "50.00"))
+        self.assertRegex(values["hot_memory"], r"^[\d.]+ (B|KiB|MiB) h$")
+        self.assertRegex(values["cost"], r"^(0\.0*[1-9]\d\d|\d+\.\d\d) USD$")
+        self.assertIn(" cost ", run("--group-by", "request").stdout)
+        tenants = self.db.with_name("tenants.toml")
+        tenants.write_text('[[tenant]]\nname = "ann"\nkeys = ["key-of-ann"]\nprices = "prices.toml"\n')
+        table = run("--tenants", tenants, "--group-by", "request").stdout
+        self.assertIn("generated", table)
+        self.assertNotIn("cost", table, "it is the tenant that has a price")
+        missing = run("--tenant", "anna", "--tenants", tenants)
+        self.assertEqual((missing.returncode, missing.stdout), (1, ""))
+        self.assertIn("there is no tenant 'anna' (did you mean 'ann'?)", missing.stderr)
+        self.assertEqual(run("--tenant", "ann", "--tenants", tenants).returncode, 0)
         self.assertEqual(run("--from", "tomorrow").returncode, 1)
         article = pathlib.Path(__file__).resolve().parents[2] / "claims" / "A2"
         tables = subprocess.run([KVIST, "cost", "--article", article], capture_output=True, text=True).stdout
