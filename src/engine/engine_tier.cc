@@ -161,7 +161,7 @@ void TierMover::FinishLoad(const kv::ColdNews::Load& news, TimeNs now) {
   KVIST_CHECK(it != loads_.end());
   const Load& load = it->second;
   const uint32_t blocks = news.missing.empty() ? load.usable : std::min(load.usable, news.missing.front());
-  memory_.EndLoad(load.sequence, load.tokens, blocks);
+  memory_.EndLoad(load.sequence, load.tokens, blocks, now);
   if (blocks == load.blocks()) {
     holds_.push_back({.sequence = load.sequence, .request = load.request, .priority = load.priority, .since = now});
   } else {

@@ -214,7 +214,7 @@ class KvMemory {
                  BlockSource source, std::vector<FrameId>& frames);
   /// The first `blocks` of the frames hold what they should, and are found from now on. The sequence holds them, with
   /// what they follow, until End. @param tokens  as before
-  void EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t blocks);
+  void EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t blocks, TimeNs now);
 
   /// A cached full block whose bytes may be copied elsewhere: none that is to be forgotten, as nobody would remember
   /// that there.

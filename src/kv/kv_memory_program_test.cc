@@ -350,7 +350,7 @@ class World {
                                                                                           position};
       }
     }
-    memory_.EndLoad(RequestId{load.id}, load.text.tokens, blocks);
+    memory_.EndLoad(RequestId{load.id}, load.text.tokens, blocks, now_);
     held_.push_back(load.id);
     loaded_ += blocks;
   }

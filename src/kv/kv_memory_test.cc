@@ -138,7 +138,7 @@ TEST(KvMemory, ALoadBeginsWhereItsOwnBlocksAreNeeded) {
   std::vector<FrameId> frames;
   ASSERT_TRUE(memory.BeginLoad(RequestId{4}, 0, whole, {&op, 1}, BlockSource::kColdMemory, frames));
   EXPECT_EQ(frames.size(), 3u);
-  memory.EndLoad(RequestId{4}, whole, 3);
+  memory.EndLoad(RequestId{4}, whole, 3, TimeNs{1});
   EXPECT_EQ(memory.Begin(RequestId{5}, 0, text, {&op, 1}), 64u);
   memory.End(RequestId{4});
   const std::vector<ReusedPart> parts = memory.ReusedParts(RequestId{5});
@@ -156,7 +156,7 @@ TEST(KvMemory, WhatWasLoadedIsHeldUntilTheLoadEnds) {
   std::vector<FrameId> frames;
   ASSERT_TRUE(memory.BeginLoad(RequestId{1}, 0, text, {}, BlockSource::kDrive, frames));
   EXPECT_EQ(memory.AvailableFrames(), 2u);
-  memory.EndLoad(RequestId{1}, text, 6);
+  memory.EndLoad(RequestId{1}, text, 6, TimeNs{1});
   EXPECT_EQ(memory.AvailableFrames(), 2u);
   memory.Begin(RequestId{2}, 0, Tokens(48, /*first=*/500));
   EXPECT_FALSE(memory.Reserve(RequestId{2}, 48));  // For others there are two frames.

@@ -47,7 +47,7 @@ bool KvMemory::BeginLoad(RequestId id, uint64_t cache_namespace, std::span<const
   return true;
 }
 
-void KvMemory::EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t blocks) {
+void KvMemory::EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t blocks, TimeNs now) {
   const Sequence& sequence = SequenceOf(id);
   for (uint32_t block = 0; block < spans_.BlocksOf(sequence.tail); ++block) {
     pool_.EndTransfer(spans_.FrameOf(sequence.tail, block), /*keep=*/false);
@@ -57,6 +57,7 @@ void KvMemory::EndLoad(RequestId id, std::span<const TokenId> tokens, uint32_t b
     const uint32_t begin = sequence.live.tokens();
     Commit(id, tokens.subspan(begin, std::min(end - begin, TokensUntilOp(id))));
   }
+  spans_.SetWritten(sequence.tail, now);
 }
 
 void KvMemory::AppendStorable(FrameId frame, std::vector<Storable>& out) const {
