@@ -140,6 +140,7 @@ void BlockStore::FindBlocks() {
     const std::optional<SegmentId> victim = PickVictim();
     if (!victim) break;
     DropSegment(*victim);
+    if (segments_.Contains(*victim)) break;  // Its name cannot be removed.
   }
 }
 
