@@ -110,7 +110,8 @@ struct ReusedPart {
   uint32_t node = 0;    ///< Of the tree, at that time; 0 = a block that was being filled.
   BlockSource source = BlockSource::kComputed;
   RequestId computed_by{};          ///< [kComputed]
-  TimeNs computed_at = kTimeNever;  ///< [kComputed] When that sequence ended; kTimeNever = it was running.
+  /// When that sequence ended; kTimeNever = it was running. From a tier: when it had been read.
+  TimeNs computed_at = kTimeNever;
 };
 
 class KvMemory {
