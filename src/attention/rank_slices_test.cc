@@ -15,14 +15,14 @@
 namespace kvist::attention {
 namespace {
 
-constexpr uint32_t kLayers = 2, kGroup = 4, kWidth = 64, kTokens = 90, kQueries = 7;
+constexpr uint32_t kLayers = 2, kQueryGroup = 4, kWidth = 64, kTokens = 90, kQueries = 7;
 
 /// What a model computes for some layer: the same whoever keeps it.
 struct Numbers {
   explicit Numbers(uint32_t kv_heads) : heads(kv_heads) {
     Prng prng(kv_heads);
     for (std::vector<float>* rows : {&keys, &values}) rows->resize(size_t{kTokens} * kLayers * heads * kWidth);
-    queries.resize(size_t{kQueries} * kLayers * heads * kGroup * kWidth);
+    queries.resize(size_t{kQueries} * kLayers * heads * kQueryGroup * kWidth);
     for (std::vector<float>* rows : {&keys, &values, &queries}) {
       for (float& x : *rows) x = static_cast<float>(2 * prng.Uniform() - 1);
     }
@@ -79,15 +79,15 @@ class Rank {
       view.push_back({.frame = arena_.Frame(FrameOf(begin / kv::kBlockTokens)),
                       .count = static_cast<uint8_t>(std::min(kv::kBlockTokens, kTokens - begin))});
     }
-    const size_t width = size_t{numbers.heads} * kGroup * kWidth;
+    const size_t width = size_t{numbers.heads} * kQueryGroup * kWidth;
     DenseScratch scratch;
     for (uint32_t head = 0; head < heads(); ++head) {
-      const size_t column = size_t{layout_.first_head() + head} * kGroup * kWidth;
+      const size_t column = size_t{layout_.first_head() + head} * kQueryGroup * kWidth;
       AttendDense(kernels,
                   {.head = {.view = view,
                             .key_offset = layout_.KeyOffset(layer, head),
                             .value_offset = layout_.ValueOffset(layer, head),
-                            .group = kGroup,
+                            .group = kQueryGroup,
                             .key_dim = kWidth,
                             .value_dim = kWidth,
                             .scale = 0.125f,
@@ -128,7 +128,7 @@ TEST(RankSlices, RanksTogetherGiveTheBitsOfOneDevice) {
           }
           EXPECT_NE(all[0].FrameOf(2), all[1].FrameOf(2));  // Each took its own.
           for (uint32_t layer = 0; layer < kLayers; ++layer) {
-            std::vector<float> expected(size_t{kQueries} * kv_heads * kGroup * kWidth), together(expected.size());
+            std::vector<float> expected(size_t{kQueries} * kv_heads * kQueryGroup * kWidth), together(expected.size());
             one.Attend(kernels, numbers, layer, expected);
             for (Rank& rank : all) rank.Attend(kernels, numbers, layer, together);
             EXPECT_EQ(std::memcmp(expected.data(), together.data(), expected.size() * sizeof(float)), 0);

@@ -19,6 +19,8 @@
 
 namespace kvist::device {
 
+inline constexpr double kGibi = 1024.0 * 1024 * 1024;
+
 /// How numbers are kept, or multiplied.
 enum class Number : uint8_t { kF32, kBf16, kFp8, kInt8, kFp4, kInt4 };
 inline constexpr size_t kNumbers = 6;

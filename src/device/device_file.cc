@@ -11,7 +11,7 @@ namespace kvist::device {
 namespace {
 
 constexpr size_t kFileBytesMax = size_t{1} << 20;
-constexpr double kTera = 1e12, kGiga = 1e9, kGibi = 1024.0 * 1024 * 1024, kMicro = 1e3 /* ns */;
+constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e3 /* ns */;
 constexpr double kLatencyUsMax = 1e6, kBandwidthMax = 1e9 /* GB/s */, kPeakMax = 1e9 /* T */, kGibMax = 1e9;
 
 /// Ends the reading of a table that is part of another.

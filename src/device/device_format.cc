@@ -5,8 +5,6 @@
 namespace kvist::device {
 namespace {
 
-constexpr double kGibi = 1024.0 * 1024 * 1024;
-
 std::string Quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {

@@ -44,7 +44,7 @@ std::shared_ptr<const grammar::Constraint> OfSchema(std::string_view schema) {
   return Of(grammar::Grammar::Compile(rules, rules.Add("root", *node)));
 }
 
-GenerationRequest Sampled(Bench& bench, uint64_t seed, std::string_view schema = kPerson) {
+GenerationRequest SampledBySchema(Bench& bench, uint64_t seed, std::string_view schema = kPerson) {
   GenerationRequest request = bench.Greedy(kStory, 300);
   request.ignore_eos = false;
   request.sampling.temperature = 1;
@@ -66,8 +66,8 @@ void ExpectPerson(const Answer& answer) {
 
 TEST(EngineConstraint, OutputFollowsTheSchemaAndForcedTokensAreNotSampled) {
   Bench bench({});
-  for (uint64_t seed = 0; seed < 8; ++seed) ExpectPerson(bench.Solo(Sampled(bench, seed)));
-  GenerationRequest greedy = Sampled(bench, 0);
+  for (uint64_t seed = 0; seed < 8; ++seed) ExpectPerson(bench.Solo(SampledBySchema(bench, seed)));
+  GenerationRequest greedy = SampledBySchema(bench, 0);
   greedy.sampling.temperature = 0;
   ExpectPerson(bench.Solo(greedy));
   const EngineStats stats = bench.engine().Stats();
@@ -80,10 +80,10 @@ TEST(EngineConstraint, OutputFollowsTheSchemaAndForcedTokensAreNotSampled) {
 TEST(EngineConstraint, OutputIsTheSameAloneAndInABatch) {
   Bench bench({.frames = 128, .chunk = 16, .tokens_per_step = 24});
   std::vector<Answer> alone;
-  for (uint64_t seed = 0; seed < 6; ++seed) alone.push_back(bench.Solo(Sampled(bench, seed)));
+  for (uint64_t seed = 0; seed < 6; ++seed) alone.push_back(bench.Solo(SampledBySchema(bench, seed)));
   std::vector<RequestId> ids;
   for (uint64_t seed = 0; seed < 6; ++seed) {
-    ids.push_back(bench.Submit(Sampled(bench, seed)));
+    ids.push_back(bench.Submit(SampledBySchema(bench, seed)));
     bench.Submit(bench.Greedy(kOther, 40));
   }
   bench.Finish();
@@ -96,18 +96,18 @@ TEST(EngineConstraint, OutputIsTheSameAloneAndInABatch) {
 TEST(EngineConstraint, PreemptionLeavesTheOutputAsItIs) {
   Bench roomy({}), tight({.frames = 12});
   std::vector<RequestId> ids;
-  for (uint64_t seed = 0; seed < 6; ++seed) ids.push_back(tight.Submit(Sampled(tight, seed)));
+  for (uint64_t seed = 0; seed < 6; ++seed) ids.push_back(tight.Submit(SampledBySchema(tight, seed)));
   tight.Finish();
   for (uint64_t seed = 0; seed < 6; ++seed) {
-    EXPECT_EQ(tight.Of(ids[seed]).tokens, roomy.Solo(Sampled(roomy, seed)).tokens);
+    EXPECT_EQ(tight.Of(ids[seed]).tokens, roomy.Solo(SampledBySchema(roomy, seed)).tokens);
   }
   EXPECT_GT(tight.engine().Stats().preemptions, 0u);
 }
 
 TEST(EngineConstraint, ACapsuleGoesOnWhereItsGrammarWas) {
   Bench bench({});
-  const Answer whole = bench.Solo(Sampled(bench, 3));
-  const RequestId id = bench.Submit(Sampled(bench, 3));
+  const Answer whole = bench.Solo(SampledBySchema(bench, 3));
+  const RequestId id = bench.Submit(SampledBySchema(bench, 3));
   std::optional<Capsule> capsule;
   while (bench.Of(id).usage.output_tokens < 20) bench.Turn();
   bench.engine().Snapshot(id, [&](std::optional<Capsule> taken) { capsule = std::move(taken); });
@@ -123,14 +123,14 @@ TEST(EngineConstraint, ACapsuleGoesOnWhereItsGrammarWas) {
 
 TEST(EngineConstraint, EndsAreHonest) {
   Bench bench({});
-  GenerationRequest request = Sampled(bench, 1);
+  GenerationRequest request = SampledBySchema(bench, 1);
   request.max_tokens = 9;
   const Answer cut = bench.Solo(request);
   EXPECT_EQ(cut.finish, FinishReason::kLength);
   EXPECT_EQ(cut.tokens.size(), 9u);
   EXPECT_THAT(cut.text, StartsWith("{\"name\": \""));
 
-  request = Sampled(bench, 1);
+  request = SampledBySchema(bench, 1);
   request.constraint = Of(grammar::ParseGbnf("root ::= \"fixed text\""));
   const Answer fixed = bench.Solo(request);  // Nothing to choose: nothing to compute.
   EXPECT_EQ(fixed.text, "fixed text");
@@ -139,7 +139,7 @@ TEST(EngineConstraint, EndsAreHonest) {
   EXPECT_EQ(bench.Solo(request).finish, FinishReason::kLength);
 
   // Where more may follow and no end is wanted, the output goes on.
-  request = Sampled(bench, 1);
+  request = SampledBySchema(bench, 1);
   request.constraint = Of(grammar::ParseGbnf("root ::= [a-z ]+"));
   request.ignore_eos = true;
   request.max_tokens = 60;
@@ -151,7 +151,7 @@ TEST(EngineConstraint, EndsAreHonest) {
   const grammar::RuleId root = rules.Add(
       "root",
       grammar::Sequence({grammar::Chars({{'a', 'z'}}), grammar::Literal(grammar::ControlBytes(TokenId{0xFFFFFF}))}));
-  request = Sampled(bench, 1);
+  request = SampledBySchema(bench, 1);
   request.constraint = Of(grammar::Grammar::Compile(rules, root));
   const Answer lost = bench.Solo(request);
   EXPECT_EQ(lost.finish, FinishReason::kError);
@@ -161,7 +161,7 @@ TEST(EngineConstraint, EndsAreHonest) {
 
 TEST(EngineConstraint, LogprobsAreOfEveryTokenAndOfTheRawLogits) {
   Bench bench({});
-  GenerationRequest request = Sampled(bench, 5);
+  GenerationRequest request = SampledBySchema(bench, 5);
   request.sampling.want_logprobs = true;
   request.sampling.logprobs_count = 2;
   const uint64_t forced = bench.engine().Stats().forced_tokens;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kBusyMs = 5000;
 /// What errors say was not possible.
-constexpr char kSetUp[] = "it cannot be written to", kRows[] = "rows cannot be written";
+constexpr char kSettingUp[] = "it cannot be written to", kWritingRows[] = "rows cannot be written";
 constexpr char kSchema[] = R"(
 CREATE TABLE IF NOT EXISTS requests (
   run INTEGER NOT NULL, id INTEGER NOT NULL, choice INTEGER NOT NULL, request TEXT NOT NULL, tenant TEXT NOT NULL,
@@ -120,7 +120,7 @@ struct UsageDb::Impl {
   }
   absl::Status Step(sqlite3_stmt* statement) {
     const bool done = sqlite3_step(statement) == SQLITE_DONE;
-    const absl::Status status = done ? absl::OkStatus() : ErrorNow(kRows);
+    const absl::Status status = done ? absl::OkStatus() : ErrorNow(kWritingRows);
     sqlite3_reset(statement);
     return status;
   }
@@ -176,9 +176,9 @@ absl::StatusOr<std::unique_ptr<UsageDb>> UsageDb::Open(const std::string& path) 
   impl->path = path;
   KVIST_RETURN_IF_ERROR(impl->Connect(SQLITE_OPEN_READWRITE));
   // A commit is in the file system's hands then: it outlives the process, and all but the last ones a power cut.
-  KVIST_RETURN_IF_ERROR(impl->Run("PRAGMA journal_mode=WAL", kSetUp));
-  KVIST_RETURN_IF_ERROR(impl->Run("PRAGMA synchronous=NORMAL", kSetUp));
-  KVIST_RETURN_IF_ERROR(impl->Run(kSchema, kSetUp));
+  KVIST_RETURN_IF_ERROR(impl->Run("PRAGMA journal_mode=WAL", kSettingUp));
+  KVIST_RETURN_IF_ERROR(impl->Run("PRAGMA synchronous=NORMAL", kSettingUp));
+  KVIST_RETURN_IF_ERROR(impl->Run(kSchema, kSettingUp));
   KVIST_ASSIGN_OR_RETURN(impl->insert, impl->Prepare(kInsert));
   KVIST_ASSIGN_OR_RETURN(impl->insert_storage, impl->Prepare(kInsertStorage));
   return std::unique_ptr<UsageDb>(new UsageDb(std::move(impl)));
@@ -197,12 +197,12 @@ absl::StatusOr<std::unique_ptr<UsageDb>> UsageDb::OpenToRead(const std::string& 
 }
 
 absl::Status UsageDb::Insert(std::span<const UsageRow> rows, std::span<const StorageRow> storage) {
-  KVIST_RETURN_IF_ERROR(impl_->Run("BEGIN IMMEDIATE", kRows));
+  KVIST_RETURN_IF_ERROR(impl_->Run("BEGIN IMMEDIATE", kWritingRows));
   absl::Status status;
   for (size_t i = 0; i < rows.size() && status.ok(); ++i) status = impl_->InsertRow(rows[i]);
   for (size_t i = 0; i < storage.size() && status.ok(); ++i) status = impl_->InsertRow(storage[i]);
-  if (status.ok()) status = impl_->Run("COMMIT", kRows);
-  if (!status.ok()) impl_->Run("ROLLBACK", kRows).IgnoreError();  // What went wrong first is what matters.
+  if (status.ok()) status = impl_->Run("COMMIT", kWritingRows);
+  if (!status.ok()) impl_->Run("ROLLBACK", kWritingRows).IgnoreError();  // What went wrong first is what matters.
   return status;
 }
 

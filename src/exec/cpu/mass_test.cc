@@ -16,17 +16,6 @@ namespace {
 
 using Ranges = std::vector<step::ViewRange>;
 
-std::string PathOf(const std::string& name) {
-  return GoldenFolder() / (name + ".gguf");
-}
-
-std::vector<TokenId> RandomTokens(size_t count, uint64_t seed) {
-  Prng prng(seed);
-  std::vector<TokenId> tokens(count);
-  for (TokenId& token : tokens) token = TokenId{static_cast<uint32_t>(prng.Below(288))};
-  return tokens;
-}
-
 /// Cuts `tokens` tokens into ranges that leave nothing out: some of one token, some empty, some of many blocks.
 Ranges WholeView(uint32_t tokens, uint64_t seed) {
   Prng prng(seed);

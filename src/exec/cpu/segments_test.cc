@@ -14,17 +14,6 @@
 namespace kvist::exec {
 namespace {
 
-std::string PathOf(const std::string& name) {
-  return GoldenFolder() / (name + ".gguf");
-}
-
-std::vector<TokenId> RandomTokens(size_t count, uint64_t seed, uint32_t vocab = 288) {
-  Prng prng(seed);
-  std::vector<TokenId> tokens(count);
-  for (TokenId& token : tokens) token = TokenId{static_cast<uint32_t>(prng.Below(vocab))};
-  return tokens;
-}
-
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), 4 * a.size()) == 0;
 }

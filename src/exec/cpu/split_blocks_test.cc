@@ -13,13 +13,6 @@
 namespace kvist::exec {
 namespace {
 
-std::vector<TokenId> RandomTokens(size_t count, uint64_t seed) {
-  Prng prng(seed);
-  std::vector<TokenId> tokens(count);
-  for (TokenId& token : tokens) token = TokenId{static_cast<uint32_t>(prng.Below(288))};
-  return tokens;
-}
-
 /// Sequences whose texts are known beforehand, one executor and its memory.
 class World {
  public:

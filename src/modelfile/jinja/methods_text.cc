@@ -178,7 +178,7 @@ Result FindRight(Runtime& runtime, const Value& self, const Args& args) {
   KVIST_ASSIGN_OR_RETURN(const Int index, IndexOf(runtime, self, args, true));
   return Value::Integer(index);
 }
-Result Index(Runtime& runtime, const Value& self, const Args& args) {
+Result TextIndex(Runtime& runtime, const Value& self, const Args& args) {
   KVIST_ASSIGN_OR_RETURN(const Int index, IndexOf(runtime, self, args, false));
   return index < 0 ? Result(Fail("'index': the text is not there")) : Value::Integer(index);
 }
@@ -187,7 +187,7 @@ Result IndexRight(Runtime& runtime, const Value& self, const Args& args) {
   return index < 0 ? Result(Fail("'rindex': the text is not there")) : Value::Integer(index);
 }
 
-Result Count(Runtime& runtime, const Value& self, const Args& args) {
+Result TextCount(Runtime& runtime, const Value& self, const Args& args) {
   KVIST_ASSIGN_OR_RETURN(const std::string_view wanted, args.Text(0, ""));
   KVIST_ASSIGN_OR_RETURN(const Window window, WindowOf(runtime, self, args, 1));
   KVIST_RETURN_IF_ERROR(runtime.Spend(self.str().size() / Runtime::kBytesPerStep));
@@ -284,12 +284,12 @@ Result Format(Runtime& runtime, const Value& self, const Args& args) {
 constexpr Builtin kTextMethods[] = {
     {"capitalize", "", CapitalizeMethod},
     {"center", "width fillchar?", Center},
-    {"count", "sub start? end?", Count},
+    {"count", "sub start? end?", TextCount},
     {"endswith", "suffix start? end?", EndsWith},
     {"expandtabs", "tabsize?", ExpandTabs},
     {"find", "sub start? end?", Find},
     {"format", "*", Format},
-    {"index", "sub start? end?", Index},
+    {"index", "sub start? end?", TextIndex},
     {"join", "iterable", JoinMethod},
     {"ljust", "width fillchar?", JustifyLeft},
     {"lower", "", Lower},
