@@ -109,7 +109,7 @@ struct ReusedPart {
   bool copied = false;  ///< The beginning of a block, copied; else whole blocks, shared.
   uint32_t node = 0;    ///< Of the tree, at that time; 0 = a block that was being filled.
   BlockSource source = BlockSource::kComputed;
-  RequestId computed_by{};          ///< [kComputed]
+  RequestId computed_by{};  ///< [kComputed]
   /// When that sequence ended; kTimeNever = it was running. From a tier: when it had been read.
   TimeNs computed_at = kTimeNever;
 };
