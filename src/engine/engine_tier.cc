@@ -70,6 +70,8 @@ bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, TimeNs 
     fetch.wanted = false;
     return false;
   }
+  // Frames that were free for it have gone to others, or never were because of pins: it takes its turn as it is.
+  if (stored.run.blocks > memory_.AvailableFrames() && !moving()) return fetch.wanted = false;
   if (!std::exchange(fetch.wanted, true)) fetch.wanted_since = now;
   fetch.wanted = WaitsForFrames(stored.run.blocks, now - fetch.wanted_since) || !Start(request, stored, now);
   if (fetch.wanted) hurry_until_ = now + kHurryNs;
