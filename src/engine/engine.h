@@ -161,6 +161,8 @@ class Engine {
   void Look(Request& request);
   void LookAgain();
   bool HeldByTier(Request& request, TimeNs now);
+  bool TakeHeldFrames(int urgency = -1);
+  bool MayBegin(Request& request, TimeNs now);
   uint32_t CollectWaiting(TimeNs now);
   bool FetchForAdmitted(TimeNs now);
   void Decide(TimeNs now);

@@ -39,7 +39,7 @@ void Engine::EndMemory(Request& request, bool may_pin) {
 /// @return false when nobody waits for frames
 bool Engine::GiveWay() {
   if (tiers_ && tiers_->moving()) return false;  // Frames are on their way.
-  if (tiers_ && tiers_->GiveUpHold()) return true;
+  if (TakeHeldFrames()) return true;
   if (running_.size() > 1) {
     Preempt(*running_.back());
     return true;

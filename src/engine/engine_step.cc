@@ -239,7 +239,7 @@ void Engine::Begin(Request& request) {
 void Engine::AddSlice(Request& request, uint32_t tokens) {
   tokens = std::min(tokens, memory_.TokensUntilOp(request.id));
   bool reserved = memory_.Reserve(request.id, request.computed + tokens);
-  while (!reserved && tiers_ && tiers_->GiveUpHold()) {
+  while (!reserved && TakeHeldFrames()) {
     reserved = memory_.Reserve(request.id, request.computed + tokens);
   }
   if (!reserved) {

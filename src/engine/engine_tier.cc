@@ -101,12 +101,14 @@ void TierMover::TextIsGone(RequestId request) {
   if (hold != holds_.end()) EndHold(hold);
 }
 
-bool TierMover::GiveUpHold(int urgency) {
+std::optional<RequestId> TierMover::GiveUpHold(int urgency) {
   const auto last = std::ranges::find_if(holds_.rbegin(), holds_.rend(),
                                          [&](const Hold& hold) { return int{hold.priority} > urgency; });
-  if (last == holds_.rend()) return false;
+  if (last == holds_.rend()) return std::nullopt;
+  const RequestId request = last->request;
   EndHold(std::prev(last.base()));
-  return true;
+  ++stats_.holds_given_up;
+  return request;
 }
 
 /// @return what it has held, in block-nanoseconds

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,9 +43,8 @@ class TierMover {
   void TextBegins(Request& request);
   /// It ends before that.
   void TextIsGone(RequestId request);
-  /// What was read last for a request less urgent than this is not held any more, only cached. @return false when there
-  /// is none
-  bool GiveUpHold(int urgency = -1);
+  /// What was read last for a request less urgent than this is not held any more, only cached. @return that request
+  std::optional<RequestId> GiveUpHold(int urgency = -1);
   /// The request's place in memory is about to end.
   void TextEnds(const Request& request, TimeNs now);
   /// The same of a request that will be back: what it has is written before it leaves memory, where reading that will

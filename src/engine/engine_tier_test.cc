@@ -145,6 +145,36 @@ TEST(EngineTier, WhatIsReadForOneIsNotTakenByOthersBeforeItBegins) {
   bench.ExpectNoLeak();
 }
 
+TEST(EngineTier, WhatIsReadIsUsedWhoeverElseWaits) {
+  for (const std::string_view policy : {"fair-deadline", "sjf", "chunked"}) {
+    for (const bool priorities : {false, true}) {
+      kv::SimDrive drive(20);
+      std::vector<GenerationRequest> texts;
+      for (uint64_t i = 0; i < 4; ++i) {
+        texts.push_back(Greedy(i % 3 == 0 ? 700 : 460, 80 + i));  // 45 and 30 blocks: not both fit.
+        if (priorities) texts.back().priority = std::array<uint8_t, 3>{0, 128, 200}[i % 3];
+      }
+      {
+        Bench bench({.disk = drive.Open()});
+        for (const GenerationRequest& text : texts) bench.Solo(text);
+      }
+      Bench bench({.frames = 64, .policy = policy, .disk = drive.Open()});
+      std::vector<RequestId> ids{bench.Submit(Greedy(40, 90, 20))};
+      for (int turn = 0; turn < 3; ++turn) bench.Turn();
+      for (const GenerationRequest& text : texts) ids.push_back(bench.Submit(text));
+      bench.Finish();
+      for (size_t i = 0; i < texts.size(); ++i) {
+        const uint32_t blocks = static_cast<uint32_t>(texts[i].prompt.size() - 1) / kv::kBlockTokens;
+        EXPECT_EQ(bench.Of(ids[1 + i]).usage.cached_tokens, blocks * kv::kBlockTokens) << policy << " " << i;
+      }
+      if (!priorities) {
+        EXPECT_EQ(bench.engine().Stats().tiers.holds_given_up, 0u) << policy;
+      }
+      bench.ExpectNoLeak();
+    }
+  }
+}
+
 TEST(EngineTier, NobodyWaitsForeverForFramesThatArePinned) {
   kv::SimDrive drive(19);
   const GenerationRequest stored = Greedy(700, 52);  // 44 blocks.

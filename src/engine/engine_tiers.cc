@@ -2,6 +2,7 @@
 // looks at tiers.
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "engine/engine.h"
@@ -87,39 +88,66 @@ bool Engine::HeldByTier(Request& request, TimeNs now) {
   return true;
 }
 
+/// Makes frames available that are held for those who wait, and are less urgent than this.
+bool Engine::TakeHeldFrames(int urgency) {
+  const std::optional<RequestId> holder = tiers_ ? tiers_->GiveUpHold(urgency) : std::nullopt;
+  if (!holder) return false;
+  if (Request* request = FindRequest(*holder)) {
+    request->fetch.done = false;  // What it loses may be read again.
+    request->stale = true;
+  }
+  return true;
+}
+
+/// Whether a waiting request may begin as far as others are concerned.
+bool Engine::MayBegin(Request& request, TimeNs now) {
+  const bool waits = WaitsForLeader(request);
+  waits ? request.trace.BeginLeaderWait(request.leader, request.leader_tokens, now) : request.trace.EndLeaderWait(now);
+  if (waits) {
+    request.stale = true;
+    if (!std::exchange(request.held_back, true)) ++work_.waited_for_prefix;
+    return false;
+  }
+  if (request.stale) Look(request);
+  return !OverQuota(request);
+}
+
 /// Fills the views of those who wait and may begin now.
 /// @return frames that the policy may give away. REQUIRES: the running ones' views are of now.
 uint32_t Engine::CollectWaiting(TimeNs now) {
   waiting_views_.clear();
   // What is being written is free soon: nobody is preempted for that.
   const auto free = [this] { return memory_.AvailableFrames() + memory_.counts().storing; };
-  const uint32_t running = tiers_ ? FramesWanted() : 0;
-  while (tiers_ && running > free() && tiers_->GiveUpHold()) continue;
+  uint32_t going_on = tiers_ ? FramesWanted() : 0;  // Of those who run, or were let in.
+  while (going_on > free() && TakeHeldFrames()) continue;
+  std::vector<const Request*> fetching;
+  std::vector<Request*> ready;
   uint8_t most_urgent = UINT8_MAX;
-  for (const auto& request : waiting_) most_urgent = std::min(most_urgent, request->input.priority);
-  uint32_t promised = 0;  // To those whose blocks are on their way, and whom the policy does not see.
-  const auto left = [&] { return free() - std::min(free(), promised); };
   for (const auto& request : waiting_) {
-    const bool waits = WaitsForLeader(*request);
-    waits ? request->trace.BeginLeaderWait(request->leader, request->leader_tokens, now)
-          : request->trace.EndLeaderWait(now);
-    if (waits) {
-      request->stale = true;
-      if (!std::exchange(request->held_back, true)) ++work_.waited_for_prefix;
+    if (!MayBegin(*request, now)) {  // Others may have what is held for it.
+      if (tiers_ && std::exchange(request->fetch.done, false)) tiers_->TextIsGone(request->id);
       continue;
     }
-    if (request->stale) Look(*request);
-    if (OverQuota(*request)) continue;
     if (request->fetch.under_way || (request->fetch.wanted && HeldByTier(*request, now))) {
-      if (request->input.priority == most_urgent) promised += request->blocks_wanted();
+      fetching.push_back(request.get());
       continue;
     }
-    while (tiers_ && request->blocks_wanted() > left() && tiers_->GiveUpHold(request->input.priority)) continue;
+    ready.push_back(request.get());
+    most_urgent = std::min(most_urgent, request->input.priority);
+    if (request->fetch.done) going_on += request->blocks_wanted();
+  }
+  uint32_t promised = 0;  // To those whom the policy does not see, unless somebody more urgent could begin.
+  for (const Request* request : fetching) {
+    if (request->input.priority <= most_urgent) promised += request->blocks_wanted();
+  }
+  const auto left = [&] { return free() - std::min(free(), promised); };
+  for (Request* request : ready) {
+    while (request->blocks_wanted() > left() && TakeHeldFrames(request->input.priority)) continue;
     // What is promised is there soon: a policy that sees nobody run would not wait for it.
-    if (promised > 0 && request->blocks_wanted() > left()) continue;
+    if (promised > 0 && !request->fetch.done && request->blocks_wanted() > left()) continue;
     waiting_views_.push_back(ViewOf(*request));
   }
-  return std::max(std::min(free(), running), left());  // Who runs goes on, whatever was promised.
+  return std::max(std::min(free(), going_on), left());
 }
 
 /// Those who were let in and have blocks below begin when these are there.

@@ -23,6 +23,7 @@ struct TierStats {
   uint64_t computed_instead = 0;  ///< Stored beginnings that are sooner computed than read.
   uint64_t fetched_blocks = 0;    ///< Asked for,
   uint64_t restored_blocks = 0;   ///< and put to use.
+  uint64_t holds_given_up = 0;    ///< Texts that were read, and whose frames others needed before their requests began.
   int64_t fetch_ns = 0;           ///< Sum over fetches, from asking to having.
   uint64_t judged_blocks = 0;     ///< That were about to leave memory, or to be kept at the end, and were not stored.
   uint64_t admitted_blocks = 0;   ///< Written, swapped ones included.

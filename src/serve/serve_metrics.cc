@@ -182,6 +182,8 @@ void ServeMetrics::CollectTiers(const engine::EngineStats& stats, std::vector<Sa
   add("kvist_tier_restore_seconds_total", "From asking to having them.", kCounter,
       static_cast<double>(moves.fetch_ns) * 1e-9);
   total("kvist_tier_restored_blocks_total", "Blocks that came back to be used.", moves.restored_blocks);
+  total("kvist_tier_restores_given_up_total",
+        "Texts that were read, and whose memory others needed before their requests began.", moves.holds_given_up);
   total("kvist_tier_computed_instead_total", "Stored beginnings that were sooner computed.", moves.computed_instead);
   total("kvist_tier_undecided_blocks_total", "Blocks that left memory before it was decided whether a tier keeps them.",
         stats.kv.totals.undecided_blocks);
