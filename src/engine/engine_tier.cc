@@ -70,12 +70,16 @@ bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, TimeNs 
     fetch.wanted = false;
     return false;
   }
-  // Frames that were free for it have gone to others, or never were because of pins: it takes its turn as it is.
-  if (stored.run.blocks > memory_.AvailableFrames() && !moving()) return fetch.wanted = false;
   if (!std::exchange(fetch.wanted, true)) fetch.wanted_since = now;
-  fetch.wanted = WaitsForFrames(stored.run.blocks, now - fetch.wanted_since) || !Start(request, stored, now);
-  if (fetch.wanted) hurry_until_ = now + kHurryNs;
-  return true;
+  if (WaitsForFrames(stored.run.blocks, now - fetch.wanted_since)) {
+    hurry_until_ = now + kHurryNs;
+    return true;
+  }
+  const bool started = Start(request, stored, now);
+  // Else frames that were free for it have gone to others, or never were because of pins. Where none are on their way,
+  // it takes its turn as it is.
+  fetch.wanted = !started && moving();
+  return started || fetch.wanted;
 }
 
 /// Whether a fetch of so many blocks that has waited so long has to wait for what is being moved, or is not decided
@@ -83,7 +87,7 @@ bool TierMover::HoldsBack(Request& request, const sched::StepCost& cost, TimeNs 
 bool TierMover::WaitsForFrames(uint32_t blocks, int64_t waited_ns) {
   const auto bound = static_cast<uint32_t>(options_.loading_share * memory_.frames_count());
   if (loading_ > 0 && loading_ + blocks > bound) return true;
-  return blocks > memory_.AvailableFrames() || (waited_ns < kPatienceNs && TakesUndecided(blocks));
+  return (blocks > memory_.AvailableFrames() && moving()) || (waited_ns < kPatienceNs && TakesUndecided(blocks));
 }
 
 void TierMover::CountLookup(Request& request) {

@@ -176,16 +176,20 @@ TEST(EngineTier, WhatIsReadIsUsedWhoeverElseWaits) {
 }
 
 TEST(EngineTier, NobodyWaitsForeverForFramesThatArePinned) {
-  kv::SimDrive drive(19);
-  const GenerationRequest stored = Greedy(700, 52);  // 44 blocks.
-  const std::vector<TokenId> expected = Expected(stored);
-  Bench({.disk = drive.Open()}).Solo(stored);
-  Bench bench({.frames = 64, .disk = drive.Open()});
-  GenerationRequest pinned = Greedy(450, 53);
-  pinned.retain = {{.retention = kv::Retention::kPinned, .for_ns = 600'000'000'000}};
-  EXPECT_EQ(bench.Solo(pinned).usage.pinned_blocks, 29u);
-  EXPECT_EQ(bench.Solo(stored).tokens, expected);
-  bench.ExpectNoLeak();
+  for (const uint32_t cached : {0u, 200u}) {
+    kv::SimDrive drive(19);
+    const GenerationRequest stored = Greedy(700, 52);  // 44 blocks.
+    const std::vector<TokenId> expected = Expected(stored);
+    Bench({.disk = drive.Open()}).Solo(stored);
+    Bench bench({.frames = 64, .disk = drive.Open()});
+    GenerationRequest pinned = Greedy(450, 53), beginning = stored;
+    pinned.retain = {{.retention = kv::Retention::kPinned, .for_ns = 600'000'000'000}};
+    EXPECT_EQ(bench.Solo(pinned).usage.pinned_blocks, 29u);
+    beginning.prompt.resize(cached);
+    if (cached > 0) bench.Solo(beginning);
+    EXPECT_EQ(bench.Solo(stored).tokens, expected);
+    bench.ExpectNoLeak();
+  }
 }
 
 TEST(EngineTier, WhoIsCancelledAfterItsTextWasReadGivesItBack) {
