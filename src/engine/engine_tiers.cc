@@ -117,9 +117,13 @@ bool Engine::MayBegin(Request& request, TimeNs now) {
 uint32_t Engine::CollectWaiting(TimeNs now) {
   waiting_views_.clear();
   // What is being written is free soon: nobody is preempted for that.
-  const auto free = [this] { return memory_.AvailableFrames() + memory_.counts().storing; };
+  const auto count_free = [this] {
+    const kv::FrameCounts counts = memory_.counts();
+    return counts.free + counts.cached - counts.pinned + counts.storing;
+  };
+  uint32_t free = count_free();
   uint32_t going_on = tiers_ ? FramesWanted() : 0;  // Of those who run, or were let in.
-  while (going_on > free() && TakeHeldFrames()) continue;
+  while (going_on > free && TakeHeldFrames()) free = count_free();
   std::vector<const Request*> fetching;
   std::vector<Request*> ready;
   uint8_t most_urgent = UINT8_MAX;
@@ -140,14 +144,15 @@ uint32_t Engine::CollectWaiting(TimeNs now) {
   for (const Request* request : fetching) {
     if (request->input.priority <= most_urgent) promised += request->blocks_wanted();
   }
-  const auto left = [&] { return free() - std::min(free(), promised); };
+  if (!fetching.empty()) free = count_free();  // Some may have begun to be read.
+  const auto left = [&] { return free - std::min(free, promised); };
   for (Request* request : ready) {
-    while (request->blocks_wanted() > left() && TakeHeldFrames(request->input.priority)) continue;
+    while (request->blocks_wanted() > left() && TakeHeldFrames(request->input.priority)) free = count_free();
     // What is promised is there soon: a policy that sees nobody run would not wait for it.
     if (promised > 0 && !request->fetch.done && request->blocks_wanted() > left()) continue;
     waiting_views_.push_back(ViewOf(*request));
   }
-  return std::max(std::min(free(), going_on), left());
+  return std::max(std::min(free, going_on), left());
 }
 
 /// Those who were let in and have blocks below begin when these are there.
