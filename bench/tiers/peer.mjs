@@ -10,6 +10,7 @@ export async function startPeer(binary, model, {contexts, tokens, threads, port,
     const url = `http://127.0.0.1:${port}`;
     const server = spawn(binary, ["-m", model, "-c", contexts * tokens, "-t", threads, "-tb", threads, "-np", contexts, "-fa", "on",
         "--host", "127.0.0.1", "--port", port, "--no-webui", ...flags].map(String), {stdio: ["ignore", "ignore", "pipe"]});
+    process.on("exit", () => server.kill());
     let log = "";
     server.stderr.on("data", (bytes) => { log = (log + bytes).slice(-2000); });
     while (!(await fetch(`${url}/health`).catch(() => null))?.ok) {
@@ -23,7 +24,7 @@ export async function startPeer(binary, model, {contexts, tokens, threads, port,
 export async function streamPeer(url, prompt, maxTokens) {
     const begin = performance.now(), times = [];
     const body = {prompt, n_predict: maxTokens, temperature: 0, ignore_eos: true, stream: true, cache_prompt: true, return_tokens: true};
-    const response = await fetch(`${url}/completion`, {method: "POST", headers: {"content-type": "application/json"}, body: JSON.stringify(body)});
+    const response = await fetch(`${url}/completion`, {method: "POST", headers: {"content-type": "application/json", connection: "close"}, body: JSON.stringify(body)});
     if (!response.ok) throw new Error(await response.text());
     let rest = "", timings = {};
     for await (const bytes of response.body) {
