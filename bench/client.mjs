@@ -20,3 +20,15 @@ export async function post(url, body) {
     if (!response.ok) throw new Error(reply.error?.message ?? JSON.stringify(reply));
     return {reply, ms: performance.now() - start};
 }
+
+/** The JSON objects of a streamed answer, as they come. */
+export async function* events(response) {
+    let rest = "";
+    for await (const bytes of response.body) {
+        const lines = (rest + Buffer.from(bytes).toString()).split("\n");
+        rest = lines.pop();
+        for (const line of lines) {
+            if (line.startsWith("data: {")) yield JSON.parse(line.slice(6));
+        }
+    }
+}

@@ -1,6 +1,7 @@
 // llama.cpp's server, for the benches beside this file.
 
 import {spawn} from "node:child_process";
+import {events} from "../client.mjs";
 
 /**
  * Starts it with one attention setting that suits processors, and waits until it answers.
@@ -26,16 +27,10 @@ export async function streamPeer(url, prompt, maxTokens) {
     const body = {prompt, n_predict: maxTokens, temperature: 0, ignore_eos: true, stream: true, cache_prompt: true, return_tokens: true};
     const response = await fetch(`${url}/completion`, {method: "POST", headers: {"content-type": "application/json", connection: "close"}, body: JSON.stringify(body)});
     if (!response.ok) throw new Error(await response.text());
-    let rest = "", timings = {};
-    for await (const bytes of response.body) {
-        const lines = (rest + Buffer.from(bytes).toString()).split("\n");
-        rest = lines.pop();
-        for (const line of lines) {
-            if (!line.startsWith("data: {")) continue;
-            const chunk = JSON.parse(line.slice(6));
-            timings = chunk.timings ?? timings;
-            if (!chunk.stop) times.push(performance.now() - begin);
-        }
+    let timings = {};
+    for await (const chunk of events(response)) {
+        timings = chunk.timings ?? timings;
+        if (!chunk.stop) times.push(performance.now() - begin);
     }
     return {times, computed: timings.prompt_n, cached: prompt.length - timings.prompt_n};
 }

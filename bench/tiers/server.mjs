@@ -3,6 +3,7 @@
 import {spawn} from "node:child_process";
 import {once} from "node:events";
 import {createInterface} from "node:readline";
+import {events} from "../client.mjs";
 
 /** Starts `kvist serve` and waits until it is ready. */
 export async function start(kvist, model, flags) {
@@ -22,21 +23,15 @@ export async function stream(url, prompt, maxTokens, onToken = () => {}) {
     const body = {prompt, max_tokens: maxTokens, temperature: 0, ignore_eos: true, stream: true, logprobs: 0, stream_options: {include_usage: true}};
     const response = await fetch(`${url}/v1/completions`, {method: "POST", headers: {"content-type": "application/json"}, body: JSON.stringify(body)});
     if (!response.ok) throw new Error(await response.text());
-    let id = "", cached = 0, rest = "", text = "";
-    for await (const bytes of response.body) {
-        const lines = (rest + Buffer.from(bytes).toString()).split("\n");
-        rest = lines.pop();
-        for (const line of lines) {
-            if (!line.startsWith("data: {")) continue;
-            const chunk = JSON.parse(line.slice(6));
-            id = chunk.id;
-            text += chunk.choices?.[0]?.text ?? "";
-            cached = chunk.usage?.prompt_tokens_details?.cached_tokens ?? cached;
-            const count = chunk.choices?.[0]?.logprobs?.tokens?.length ?? 0;
-            for (let i = 0; i < count; ++i) {
-                times.push(performance.now() - begin);
-                onToken(times.length);
-            }
+    let id = "", cached = 0, text = "";
+    for await (const chunk of events(response)) {
+        id = chunk.id;
+        text += chunk.choices?.[0]?.text ?? "";
+        cached = chunk.usage?.prompt_tokens_details?.cached_tokens ?? cached;
+        const count = chunk.choices?.[0]?.logprobs?.tokens?.length ?? 0;
+        for (let i = 0; i < count; ++i) {
+            times.push(performance.now() - begin);
+            onToken(times.length);
         }
     }
     return {id, times, text, cached};
