@@ -295,7 +295,7 @@ void Engine::Finish(RequestId id, FinishReason reason, absl::Status status) {
   if (request->has_memory) {
     EndMemory(*request, /*may_pin=*/true);
   } else if (tiers_) {
-    tiers_->TextIsGone(id);
+    tiers_->EndHold(id);
   }
   request->meter->total_ns = clock_.Now() - request->arrived_at;
   if (book_ != nullptr && request->meter != &request->own_meter) book_->Close(request->meter, reason);

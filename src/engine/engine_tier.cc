@@ -96,13 +96,12 @@ void TierMover::CountLookup(Request& request) {
 
 void TierMover::TextBegins(Request& request) {
   CountLookup(request);
-  const auto hold = std::ranges::find(holds_, request.id, &Hold::request);
-  if (hold != holds_.end()) request.held_before_block_ns += EndHold(hold);
+  request.held_before_block_ns += EndHold(request.id);
 }
 
-void TierMover::TextIsGone(RequestId request) {
+double TierMover::EndHold(RequestId request) {
   const auto hold = std::ranges::find(holds_, request, &Hold::request);
-  if (hold != holds_.end()) EndHold(hold);
+  return hold == holds_.end() ? 0 : EndHold(hold);
 }
 
 std::optional<RequestId> TierMover::GiveUpHold(int urgency) {

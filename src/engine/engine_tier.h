@@ -6,7 +6,6 @@
 /// stops. Engine thread only. Errors: none; what does not come back is computed. Non-goals: how tiers work
 /// (kv/cold_blocks.h), which blocks are worth it (kv/tier/admission.h).
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -41,8 +40,8 @@ class TierMover {
   bool HoldsBack(Request& request, const sched::StepCost& cost, TimeNs now);
   /// The request has its place in memory, with what there was. Until then what was read is held for it.
   void TextBegins(Request& request);
-  /// It ends before that.
-  void TextIsGone(RequestId request);
+  /// What was read for a request, if anything, is not held any more. @return what that has held, in block-nanoseconds
+  double EndHold(RequestId request);
   /// What was read last for a request less urgent than this is not held any more, only cached. @return that request
   std::optional<RequestId> GiveUpHold(int urgency = -1);
   /// The request's place in memory is about to end.

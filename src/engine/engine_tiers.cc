@@ -37,7 +37,7 @@ bool Engine::TurnTiers() {
   for (const Fetched& fetched : tiers_->TakeFetched()) {
     Request* request = FindRequest(fetched.request);
     if (request == nullptr) {
-      tiers_->TextIsGone(fetched.request);
+      tiers_->EndHold(fetched.request);
       continue;
     }
     request->fetch.under_way = false;
@@ -117,10 +117,7 @@ bool Engine::MayBegin(Request& request, TimeNs now) {
 uint32_t Engine::CollectWaiting(TimeNs now) {
   waiting_views_.clear();
   // What is being written is free soon: nobody is preempted for that.
-  const auto count_free = [this] {
-    const kv::FrameCounts counts = memory_.counts();
-    return counts.free + counts.cached - counts.pinned + counts.storing;
-  };
+  const auto count_free = [this] { return memory_.AvailableFrames() + memory_.counts().storing; };
   uint32_t free = count_free();
   uint32_t going_on = tiers_ ? FramesWanted() : 0;  // Of those who run, or were let in.
   while (going_on > free && TakeHeldFrames()) free = count_free();
@@ -129,7 +126,7 @@ uint32_t Engine::CollectWaiting(TimeNs now) {
   uint8_t most_urgent = UINT8_MAX;
   for (const auto& request : waiting_) {
     if (!MayBegin(*request, now)) {  // Others may have what is held for it.
-      if (tiers_ && std::exchange(request->fetch.done, false)) tiers_->TextIsGone(request->id);
+      if (tiers_ && std::exchange(request->fetch.done, false)) tiers_->EndHold(request->id);
       continue;
     }
     if (request->fetch.under_way || (request->fetch.wanted && HeldByTier(*request, now))) {
